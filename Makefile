@@ -16,7 +16,7 @@ $(PYTEST) $(1) -m "alone$(2)"
 endef
 
 # The tests of code that meets the core directly. tests/core are over both in each run.
-ON_BOTH_CORES := $(addprefix tests/,engine timing backends django_backend flask_backend)
+ON_BOTH_CORES := $(addprefix tests/,engine timers fill_waits backends django_backend flask_backend)
 
 # What is compiled, where there is a compiler.
 CORE := setup.py $(wildcard wheelcache/core/*.pyx wheelcache/core/*.pxi)
@@ -25,7 +25,7 @@ ifeq ($(and $(shell command -v cc),$(if $(wildcard wheelcache/core/_core*.so),,m
 CORE += compiler-found
 endif
 
-.PHONY: help run run-flask demo cluster free-port data test check deep mutants test-python-core test-new-user oldest docs lint packages reference bench wheel sanitize clean compiler-found
+.PHONY: help heart run run-flask demo cluster free-port data test check deep mutants test-python-core test-new-user oldest docs lint packages reference bench wheel sanitize clean compiler-found
 
 help:  ## List the commands
 	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## / { printf "make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -70,7 +70,7 @@ data: $(VENV)/.example
 	$(MANAGE) import_cities --skip-checks
 
 # The same hashes in each run: see tests/conftest.py.
-test check deep mutants test-python-core oldest sanitize: export PYTHONHASHSEED = 0
+test check deep heart mutants test-python-core oldest sanitize: export PYTHONHASHSEED = 0
 
 test: $(VENV)/.dev  ## The tests that need no root, server, browser or compiler: some three minutes, for every change
 	$(call run-tests,--hypothesis-profile quick, and not servers and not browser and not conformance and not deep)
@@ -95,6 +95,10 @@ test-python-core: export WHEELCACHE_CORE = python
 test-python-core: packages  ## The deep tests, and those with Hypothesis, of code that meets the core directly, on the core in Python
 	@$(MAKE) --no-print-directory $(VENV)/.dev
 	$(PYTEST) --numprocesses $(WORKERS) --one-deep-case -k "not tier" $(ON_BOTH_CORES) -m "(deep or hypothesis) and not servers and not browser"
+
+# The folder is under .fetched, so that it is not part of another run.
+heart: $(VENV)/.dev  ## The core, the engine and the backends alone, without any guest, with their tests
+	$(BIN)/python -m tests.heart .fetched/heart --numprocesses $(WORKERS) --hypothesis-profile quick -m "not alone and not servers and not deep"
 
 # On the core in Python.
 test-new-user:  ## make test in a clean clone of the last commit, as a user without a compiler and without root

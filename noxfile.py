@@ -5,6 +5,7 @@
 """
 
 import subprocess
+from pathlib import Path
 
 import nox
 
@@ -33,7 +34,10 @@ IMPORTED = [
 ]
 """The packages that the tests of the backends import."""
 
-TESTS = ["tests/backends", "tests/django_backend", "tests/flask_backend", "tests/platforms"]
+OF_GUESTS = sorted(map(str, Path("tests").glob("*/on_*")))
+"""The tests of the guests that meet a framework."""
+
+TESTS = ["tests/backends", "tests/django_backend", "tests/flask_backend", *OF_GUESTS, "tests/platforms"]
 CHOSEN = ["--hypothesis-profile", "quick", "-m", "not servers and not deep and not alone", *TESTS]
 PYTEST = ["python", "-m", "pytest", "-p", "no:cacheprovider", "--numprocesses", "4"]
 

@@ -1,8 +1,8 @@
 """Print the stages of .ci/run that a change needs: those whose files have changed since the last landed commit.
 
-The tests of ``make check``, ``make test-new-user`` and ``make test-python-core`` always run. The file .ci/landed has
-the hash of the last commit that passed .ci/run and is on the main branch; each change names the one before. If the
-history lacks that commit, for example in a shallow clone, every stage is printed.
+The tests of ``make check``, ``make test-new-user``, ``make test-python-core`` and ``make heart`` always run. The file
+.ci/landed has the hash of the last commit that passed .ci/run and is on the main branch; each change names the one
+before. If the history lacks that commit, for example in a shallow clone, every stage is printed.
 """
 
 import subprocess

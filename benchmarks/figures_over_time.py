@@ -19,11 +19,12 @@ from rich.progress import track
 from rich.table import Table
 
 from wheelcache import Cache, ManualClock
-from wheelcache.engine.stats import COUNTS, Row, with_groups
+from wheelcache.engine.stats import Row
 from wheelcache.watch.dashboard.dashboard import Dashboard
 from wheelcache.watch.dashboard.one_cache import Wanted
 from wheelcache.watch.group_tables import add_groups, shorten_groups
 from wheelcache.watch.publisher import INTERVAL
+from wheelcache.watch.rows import COUNTS, with_groups
 from wheelcache.watch.site_file import SiteFile
 from wheelcache.watch.tables import DAY, HOUR, LONG_STEP, NUMBERS, STEP, add_rows, encoded, put
 from wheelcache.watch.tidying import shorten_steps
@@ -90,8 +91,8 @@ def publication(groups: int) -> float:
                 cache.get_or_load(f"group{number}:{clock()}", lambda: 1)
             clock._now += INTERVAL
             began = time.perf_counter()
-            assert cache.observer.publication is not None
-            cache.observer.publication.run_now()
+            assert cache.engine.observed.observer.publication is not None
+            cache.engine.observed.observer.publication.run_now()
             return time.perf_counter() - began
 
         return 1000 * median(publish() for _ in range(200))

@@ -23,7 +23,8 @@ from typing import Any
 
 from benchmarks.report import Section, by_core, costlier, faster
 from benchmarks.timing import Contender, Round, Step, interleaved
-from wheelcache import ManualClock, Timers
+from wheelcache import ManualClock
+from wheelcache.timers import Timers
 
 FEW = 1_000
 MANY = 1_000_000

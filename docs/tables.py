@@ -8,8 +8,9 @@ import re
 from pathlib import Path
 
 from wheelcache.engine import option_table
-from wheelcache.engine.option_table import Options
-from wheelcache.engine.stats import BYPASSING, REASONS
+from wheelcache.host_cache import options as host
+from wheelcache.near_cache import options as near
+from wheelcache.pages.reasons import BYPASSING, REASONS
 from wheelcache.watch.metrics import METRICS, Kind
 
 REFERENCE = Path(__file__).with_name("reference")
@@ -35,8 +36,8 @@ def table(*rows):
 
 
 def options(name):
-    """Return the table of the options in ``wheelcache.engine.option_table`` under ``name``, such as ``DJANGO``."""
-    found: Options = getattr(option_table, name)
+    """Return the table of the options in one of the modules under ``name``, such as ``DJANGO``."""
+    found = next(getattr(each, name) for each in (option_table, host, near) if hasattr(each, name))
     rows = [
         (f"`{option_name}`", default(option), f"{option.meaning[:1].upper()}{option.meaning[1:]}.")
         for option_name, option in found.items()

@@ -1,10 +1,10 @@
 """Caches for tests."""
 
-from wheelcache.fill_waits.leased_reads import LeasedReads
+from wheelcache.engine.guests import module_of
 
 QUIET = {"log_interval": None, "keep_history": False}
 
 
 def is_leased(cache, key):
     """Return whether the running thread or task has the lease on ``key``."""
-    return LeasedReads(cache.engine).is_held(key)
+    return module_of("fill_waits", "leased_reads").LeasedReads(cache.engine).is_held(key)

@@ -19,7 +19,7 @@ from django.test.signals import clear_cache_handlers
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
-from tests import shared_files, tracking
+from tests import shared_files
 from tests.memcached_server import memcached_server
 from tests.pairs import select
 from tests.postgresql_server import PostgresqlServer, programs
@@ -31,9 +31,8 @@ from wheelcache import ManualClock, caches
 from wheelcache.core import ASKED
 from wheelcache.core.contract import VIEW
 from wheelcache.django_backend import stores
+from wheelcache.engine.guests import module_of
 from wheelcache.engine.runtime.alarm import Alarm
-from wheelcache.host_cache import place
-from wheelcache.watch.stats_log import report_core
 
 # Processes that the tests start behave alike, whatever the environment of the caller: PYTHONUNBUFFERED, for one, hides
 # that a script does not flush what it prints before it forks. pytest-xdist sets COLUMNS. pytest-django has added
@@ -69,7 +68,8 @@ providers._get_local_constants = lambda: providers._local_constants
 
 
 # The first write of a process logs its core: not during the test that happens to make it.
-report_core()
+if log := module_of("watch", "stats_log"):
+    log.report_core()
 
 
 def lacks_compiled_core():
@@ -196,7 +196,8 @@ def _own_host_caches(tmp_path_factory):
     """Keep the host caches of this process out of the folder in which those of the user's sites are."""
     folder = tmp_path_factory.mktemp("host caches")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(place, "runtime_directory", lambda: folder)
+        if place := module_of("host_cache", "place"):
+            patch.setattr(place, "runtime_directory", lambda: folder)
         yield
 
 
@@ -377,6 +378,8 @@ def waiters(monkeypatch):
 @pytest.fixture
 def trackings(monkeypatch):
     """The connections by which Redis tells near caches of writes, in the order in which they were made."""
+    from tests.near_cache import tracking
+
     tracking.note(monkeypatch.setattr)
     yield lambda: tracking.Noted.made
     tracking.stop_all()

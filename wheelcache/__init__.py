@@ -14,13 +14,10 @@ from wheelcache.engine.loading.memoize import MemoStats
 from wheelcache.engine.runtime.clock import ManualClock
 from wheelcache.engine.stats import Stats
 from wheelcache.errors import CacheClosed, LoadDeadlock, LoadTimeout, MissingKey, WheelClosed
-from wheelcache.timers.timer_wheel import STOP
-from wheelcache.timers.timers import Timers
 
 __all__ = [
     "DEFAULT_TTL",
     "KEEP",
-    "STOP",
     "Cache",
     "CacheClosed",
     "LoadDeadlock",
@@ -31,7 +28,6 @@ __all__ = [
     "RemovalCause",
     "Stats",
     "Timer",
-    "Timers",
     "TimingWheel",
     "WheelClosed",
     "caches",

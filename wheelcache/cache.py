@@ -8,7 +8,7 @@ from enum import Enum
 from math import inf
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, TypeVar, Unpack, cast, overload
+from typing import Any, Final, TypeVar, Unpack, overload
 
 from wheelcache.core import CacheAccess
 from wheelcache.core.access import DEFAULT_TTL, TTL, Lifetime
@@ -21,14 +21,14 @@ from wheelcache.engine.loading.background import MakeContext
 from wheelcache.engine.loading.memoize import Memoizer, memoizer
 from wheelcache.engine.loading.policy import LoadOptions, LoadPolicy, load_policy
 from wheelcache.engine.loading.request import LoadRequest
+from wheelcache.engine.observer import observer_for
 from wheelcache.engine.option_table import ENGINE
 from wheelcache.engine.runtime.clock import Clock
+from wheelcache.engine.runtime.shared_objects import WeakRegistry
 from wheelcache.engine.stats import Stats
 from wheelcache.engine.writing.entry_writer import Weigher
 from wheelcache.engine.writing.removal_listener import Listener
 from wheelcache.errors import MissingKey
-from wheelcache.watch.observed import observed_caches, registry
-from wheelcache.watch.observers import Observer
 
 R = TypeVar("R")
 
@@ -73,7 +73,7 @@ class Cache(CacheAccess):
         jitter: every TTL is shortened by a random fraction of at most ``jitter``, and by at most 60 seconds, so that
             entries that were set together do not expire together. ``add`` and ``touch`` keep their TTL exactly.
         interval: seconds per tick of the wheel: how soon an expired entry leaves memory. Reads are always exact.
-        log_interval: seconds between lines of the logger ``wheelcache.engine.stats``; None for no lines.
+        log_interval: seconds between lines of the logger ``wheelcache.stats``; None for no lines.
         keep_history: whether the figures of the last day are kept for charts, if nothing is published.
         figures_dir: the directory in which the processes of a site publish their statistics; None not to publish.
         on_removal: ``on_removal(key, value, cause)`` is called for every removed entry, without a lock, in the thread
@@ -95,7 +95,7 @@ class Cache(CacheAccess):
         FileUnusable: (a RuntimeError) if a directory cannot be used. The message gives the reason.
     """
 
-    __slots__ = ("_adapt", "_gate", "_load_missed", "_observer", "_parts", "_writer", "engine", "name")
+    __slots__ = ("_adapt", "_gate", "_load_missed", "_parts", "_writer", "engine", "name")
 
     def __init__(
         self,
@@ -122,19 +122,20 @@ class Cache(CacheAccess):
         if (max_weight is None) != (weigher is None):
             raise TypeError(f"max_weight and weigher must be given together, not {max_weight!r} and {weigher!r}")
         parts = CacheParts(checked, **self._make_entries(checked))
+        self.engine = Engine(parts)
         with naming("figures_dir"):
-            self._observer = Observer(parts.readable)
-        parts.attach(self._observer)
+            observer = observer_for(self.engine.observed)
+        if observer is not None:
+            parts.observe(observer)
         self.name = name
         self._bind(parts.core, parts.writer)
         self._ttl = parts.options.ttl
         self._parts = parts
-        self.engine = Engine(parts)
         self._adapt = parts.keys.adapt
         self._load_missed = parts.loads.get
         self._gate, self._writer = parts.gate, parts.writer
         parts.start()
-        registry.add(self)
+        _caches.add(self)
 
     def _make_entries(self, options: SimpleNamespace) -> dict[str, Any]:
         """Return the arguments of ``CacheParts`` after the options."""
@@ -323,11 +324,6 @@ class Cache(CacheAccess):
         return self._parts.stats()
 
     @property
-    def observer(self) -> Observer:
-        """The part with the published statistics, the recent events and the operators' requests."""
-        return self._observer
-
-    @property
     def has_shared_entries(self) -> bool:
         """Whether other processes of the machine use the same entries."""
         return False
@@ -408,7 +404,9 @@ class Cache(CacheAccess):
         self._gate.open()
 
 
+_caches: Final[WeakRegistry[Cache]] = WeakRegistry()
+
+
 def caches() -> list[Cache]:
     """Return the caches of this process that are not closed, oldest first."""
-    # Only ``Cache`` registers its objects.
-    return cast(list[Cache], observed_caches())
+    return [cache for cache in _caches if not cache.is_closed]

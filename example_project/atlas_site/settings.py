@@ -103,7 +103,7 @@ TIME_ZONE = "UTC"
 USE_TZ = True
 STATIC_URL = "static/"
 
-# wheelcache.engine.stats logs a line per minute for every cache that is in use.
+# wheelcache.stats logs a line per minute for every cache that is in use.
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,

@@ -60,7 +60,7 @@ def _empty(error: Exception) -> tuple[str, int]:
 
 
 def _log_the_figures() -> None:
-    """Show the log of wheelcache.engine.stats: a line per minute for every cache that is in use."""
+    """Show the log of wheelcache.stats: a line per minute for every cache that is in use."""
     logger = logging.getLogger("wheelcache")
     logger.setLevel(logging.INFO)
     if not logger.handlers:

@@ -5,8 +5,6 @@
 
 from itertools import count
 
-import pytest
-
 from tests.engines import engine
 
 DEFAULT = object()
@@ -14,16 +12,7 @@ DEFAULT = object()
 
 QUIET = {"jitter": 0, "log_interval": None, "figures_dir": None}
 
-LACKED_BY_HOST = {"max_bytes", "policy"}
-"""The options of WheelCache that HostCache does not have."""
-
 names = map("contract {}".format, count())
-
-
-def check_has(options):
-    """Leave out the case of a test that has an option which HostCache lacks."""
-    if lacks := LACKED_BY_HOST & options.keys():
-        pytest.skip(f"HostCache has no {', '.join(lacks)}")
 
 
 def given(**arguments):

@@ -1,17 +1,16 @@
 """Both backends, if need be on a clock that the test moves."""
 
 import asyncio
-from contextlib import ExitStack
 
 import pytest
 
 from tests.backends.adapters import ADAPTERS, use_clock
-from tests.backends.dashboard_sites import SITES
 from tests.backends.on_django import OnDjangoAsync
-from tests.backends.tiers import made_tiers
 from tests.flask_backend.conftest import BEFORE_2_5
 from wheelcache import ManualClock
 from wheelcache.engine.runtime.request_scope import end_request
+
+__all__ = ["_end_of_the_request", "_runner", "adapter", "clock", "make", "over"]
 
 # ``wheelcache.flask_backend.Cache``, which these tests import, needs Flask-Caching 2.5.
 collect_ignore = ["test_memoize.py"] if BEFORE_2_5 else []
@@ -38,6 +37,8 @@ def clock(monkeypatch):
 
 @pytest.fixture
 def over(trackings):
+    from tests.near_cache.tiers import made_tiers
+
     with made_tiers(trackings) as over:
         yield over
 
@@ -52,10 +53,3 @@ def _end_of_the_request():
 def _runner():
     with asyncio.Runner() as OnDjangoAsync.runner:
         yield
-
-
-@pytest.fixture(params=SITES.values(), ids=SITES)
-def make_site(request):
-    """Make a site with a dashboard that all users may operate: ``make_site(figures_dir)``."""
-    with ExitStack() as stack:
-        yield lambda *args, **options: request.param(stack, *args, **options)

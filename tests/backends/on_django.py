@@ -6,8 +6,8 @@ import threading
 from django.core.cache.backends.locmem import LocMemCache
 from django.core.exceptions import ImproperlyConfigured
 
-from tests.backends.adapter import DEFAULT, QUIET, Adapter, check_has, given, names
-from wheelcache.django_backend import HostCache, WheelCache
+from tests.backends.adapter import DEFAULT, QUIET, Adapter, given, names
+from wheelcache.django_backend import WheelCache
 
 
 class DocumentedLocMemCache(LocMemCache):
@@ -76,16 +76,6 @@ class OnDjango(Adapter):
 
     def load(self, key, loader, ttl=DEFAULT, **policy):
         return self.backend.get_or_set(key, loader, **self.timeout(ttl), **policy)
-
-
-class OnDjangoHost(OnDjango):
-    made = HostCache
-    lag, has_exact_order = 4, False
-
-    @classmethod
-    def make(cls, *args, **options):
-        check_has(options)
-        return super().make(*args, **options)
 
 
 class OnDjangoAsync(OnDjango):

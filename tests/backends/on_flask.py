@@ -3,10 +3,10 @@
 import cachelib.simple
 from cachelib import BaseCache, SimpleCache
 
-from tests.backends.adapter import DEFAULT, QUIET, Adapter, check_has, given, names
+from tests.backends.adapter import DEFAULT, QUIET, Adapter, given, names
 from tests.engines import noted
 from wheelcache.engine.runtime.request_scope import forget_misses
-from wheelcache.flask_backend import HostCache, WheelCache
+from wheelcache.flask_backend import WheelCache
 
 
 class DocumentedSimpleCache(SimpleCache):
@@ -86,12 +86,3 @@ class OnFlask(Adapter):
 
     def load(self, key, loader, ttl=DEFAULT, **policy):
         return self.backend.get_or_load(key, loader, **self.timeout(ttl), **policy)
-
-
-class OnFlaskHost(OnFlask):
-    bound, lag, has_exact_order = "max_entries", 4, False
-
-    @staticmethod
-    def made(name, **options):
-        check_has(options)
-        return HostCache(name, name=name, **options)

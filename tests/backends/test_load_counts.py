@@ -12,9 +12,9 @@ from django.db import transaction
 from django.test import override_settings
 
 from tests.backends.adapter import QUIET, names
-from tests.backends.tiers import LOCMEM, WHEEL
 from tests.engines import engine, noted
 from tests.flask_backend.conftest import BEFORE_2_5
+from tests.near_cache.tiers import LOCMEM, WHEEL
 from wheelcache.django_backend import memoize
 from wheelcache.flask_backend import transaction_scope
 

@@ -13,7 +13,8 @@ from django.core.cache import caches
 from django.test import override_settings
 
 from tests.backends.adapter import QUIET, names
-from tests.backends.tiers import LOCMEM
+from tests.django_backend.conftest import LOCMEM
+from tests.guests import has, needs
 from tests.waiting import PATIENCE, THREADS, auntil_waiting, until_waiting
 from wheelcache import flask_backend
 from wheelcache.django_backend import memoize
@@ -75,14 +76,18 @@ class FlaskSite:
 WITH_TAGS = {
     "django": lambda: DjangoSite("wheelcache.django_backend.WheelCache"),
     "flask": lambda: FlaskSite("wheelcache.flask_backend.WheelCache"),
-    "django host": lambda: DjangoSite("wheelcache.django_backend.HostCache"),
-    "flask host": lambda: FlaskSite("wheelcache.flask_backend.HostCache", location=next(names)),
 }
-SHARING = {
-    **WITH_TAGS,
-    "django tiered": lambda: DjangoSite("wheelcache.django_backend.TieredCache", l2="second"),
-    "flask tiered": lambda: FlaskSite("wheelcache.flask_backend.TieredCache", l2="SimpleCache"),
-}
+if has("host_cache"):
+    WITH_TAGS |= {
+        "django host": lambda: DjangoSite("wheelcache.django_backend.HostCache"),
+        "flask host": lambda: FlaskSite("wheelcache.flask_backend.HostCache", location=next(names)),
+    }
+SHARING = dict(WITH_TAGS)
+if has("near_cache"):
+    SHARING |= {
+        "django tiered": lambda: DjangoSite("wheelcache.django_backend.TieredCache", l2="second"),
+        "flask tiered": lambda: FlaskSite("wheelcache.flask_backend.TieredCache", l2="SimpleCache"),
+    }
 """The sites whose callers that miss a value together share its computation."""
 ALL = {**SHARING, "django locmem": lambda: DjangoSite(LOCMEM)}
 
@@ -215,7 +220,7 @@ class Named:
         return "named"
 
 
-@on(["flask tiered"])
+@on([pytest.param("flask tiered", marks=needs("near_cache"))])
 @pytest.mark.parametrize("argument", [WithAddress(), lambda: 1, Named().__repr__, partial(lambda: 1)])
 def test_flask_refuses_an_address_where_processes_share_values(site, argument):
     class Shop:

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from tests.watch.published import only
+from tests.guests import needs
 
 NAN, INF = float("nan"), float("inf")
 
@@ -62,7 +62,7 @@ def test_a_right_option_makes_a_cache_that_works(make, options):
 
 
 def test_log_interval_is_the_time_between_lines_of_figures_which_name_the_cache(make, clock, caplog):
-    caplog.set_level("INFO", "wheelcache.engine.stats")
+    caplog.set_level("INFO", "wheelcache.stats")
     cache = make("figures of its own", log_interval=10)
     cache.set("key", 1, None)
     cache.get("key")
@@ -73,11 +73,14 @@ def test_log_interval_is_the_time_between_lines_of_figures_which_name_the_cache(
     assert caplog.messages == ["cache(figures of its own) - qpm: 12, hit_ratio: 50.0%, elements: 1, hit: 1, miss: 1"]
 
 
+@needs("watch")
 @pytest.mark.parametrize("kind", [str, lambda path: path])
 def test_figures_dir_is_where_figures_are_published(make, clock, tmp_path, kind):
     cache = make(figures_dir=kind(tmp_path / "figures"))
     cache.set("a", 1)
     clock.advance(10)
+    from tests.watch.published import only
+
     found = only(tmp_path / "figures")
     assert (found.name, found.stats.size) == (cache.name, 1)
 

@@ -5,10 +5,10 @@ from functools import partial
 import pytest
 
 from tests.backends.adapters import ADAPTERS
-from tests.backends.tiers import WITH_ASYNC as TIERS
-from tests.backends.tiers import made_tiers
 from tests.engine.loading.harness import Held
 from tests.engines import engine
+from tests.near_cache.tiers import WITH_ASYNC as TIERS
+from tests.near_cache.tiers import made_tiers
 from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.pairs(full="make")

@@ -10,10 +10,10 @@ import pytest
 
 from tests.backends.adapters import WITH_ASYNC
 from tests.backends.test_memoize import ALL, SHARING
-from tests.backends.tiers import SERVERS
-from tests.backends.tiers import TIERS as SYNC
-from tests.backends.tiers import WITH_ASYNC as TIERS
 from tests.flask_backend.conftest import BEFORE_2_5
+from tests.near_cache.tiers import SERVERS
+from tests.near_cache.tiers import TIERS as SYNC
+from tests.near_cache.tiers import WITH_ASYNC as TIERS
 from tests.waiting import PATIENCE, until, until_waiting
 from wheelcache.django_backend import memoized_functions
 from wheelcache.near_cache import store_tags

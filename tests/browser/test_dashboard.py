@@ -12,11 +12,11 @@ import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from tests.backends.dashboard_page import SENT
 from tests.browser.page import SOON, Page, resize, set_offline
 from tests.browser.traffic import HOSTILE, published
 from tests.servers.process import ROOT, Server, running
 from tests.waiting import join, start, until
+from tests.watch.on_both.dashboard_page import SENT
 from wheelcache.watch.dashboard.responses import FORGED
 
 WORKERS = 2

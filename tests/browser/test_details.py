@@ -6,7 +6,8 @@ from tests.browser.axe import violations
 from tests.browser.cards import STORE, full_card
 from tests.browser.page import SOON
 from tests.waiting import until
-from wheelcache.engine.stats import MISSES, REASONS
+from wheelcache.engine.stats import MISSES
+from wheelcache.pages.reasons import REASONS
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,17 @@ from django.core.signals import request_finished, request_started
 from django.db import close_old_connections
 from django.utils import timezone, translation
 
-from tests.backends.tiers import TierOnDjango, made_tiers
 from wheelcache import Cache, ManualClock, caches
 from wheelcache.django_backend import WheelCache, stores
 from wheelcache.engine.runtime.request_scope import end_request
 
+__all__ = [
+    *("_end_of_the_request", "_forget_entries", "_forget_language_and_time_zone", "_open_connections"),
+    *("call", "clock", "make"),
+]
+
 BACKEND = "wheelcache.django_backend.WheelCache"
+LOCMEM = "django.core.cache.backends.locmem.LocMemCache"
 
 
 def finish_request():
@@ -97,10 +102,3 @@ def call(request):
         return asyncio.run(run())
 
     return call_method
-
-
-@pytest.fixture
-def tier(trackings):
-    """``tier(kind, place, behind={settings}, **options)``"""
-    with made_tiers(trackings) as make:
-        yield lambda *args, **options: make(TierOnDjango, *args, **options)

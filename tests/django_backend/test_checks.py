@@ -8,11 +8,13 @@ from django.core import checks
 from django.test import override_settings
 from django.urls import include, path
 
-from tests.backends.tiers import LOCMEM as LOCMEM_BACKEND
 from tests.django_backend.conftest import BACKEND
+from tests.near_cache.tiers import LOCMEM as LOCMEM_BACKEND
 from tests.scripts import run_python
 from wheelcache.django_backend import WheelCache
-from wheelcache.engine.option_table import DJANGO, DJANGO_HOST, DJANGO_TIERED
+from wheelcache.engine.option_table import DJANGO
+from wheelcache.host_cache.options import DJANGO_HOST
+from wheelcache.near_cache.options import DJANGO_TIERED
 
 LOCMEM = {"BACKEND": LOCMEM_BACKEND}
 REDIS = {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": "redis://127.0.0.1:1"}
@@ -278,7 +280,7 @@ def test_a_login_url_that_is_no_page_is_a_warning_if_the_site_has_the_dashboard(
 
     assert [repr(login_url) in each.msg for each in found(ROOT_URLCONF=__name__)] == [True] * (not is_page)
     assert found(ROOT_URLCONF=__name__, WHEELCACHE_DASHBOARD_GUARD=lambda request: None) == []
-    assert found(ROOT_URLCONF="tests.django_backend.pages_site") == []
+    assert found(ROOT_URLCONF="tests.pages.on_django.pages_site") == []
 
 
 ALIASES = {"default": False, "machine": True, "over redis": True, "over locmem": False, "redis": True}

@@ -20,6 +20,7 @@ from django.test import override_settings
 from django.utils.connection import ConnectionProxy
 
 from tests.django_backend.conftest import BACKEND
+from tests.guests import has
 from tests.scripts import run
 from tests.waiting import PATIENCE
 from wheelcache.django_backend import WheelCache
@@ -33,7 +34,9 @@ CACHES = {
         "BACKEND": "wheelcache.django_backend.TieredCache",
         "LOCATION": "direct tiered",
         "OPTIONS": {"L2": "locmem"},
-    },
+    }
+    if has("near_cache")
+    else {"BACKEND": BACKEND, "LOCATION": "direct third"},
     "locmem": {"BACKEND": LOCMEM, "LOCATION": "direct locmem"},
 }
 

@@ -76,13 +76,13 @@ def test_the_language_and_the_time_zone_of_the_request_are_active_in_the_loader(
 @pytest.mark.parametrize("how", IN_A_THREAD)
 def test_urls_in_the_loader_are_those_of_the_request(make, clock, how):
     set_script_prefix("/shop/")
-    set_urlconf("tests.django_backend.pages_site")
+    set_urlconf("tests.pages.on_django.pages_site")
     try:
         found = somewhere_else(make(), lambda: [get_script_prefix(), get_urlconf()], how, clock)
     finally:
         set_script_prefix("/")
         set_urlconf(None)
-    assert found == ["/shop/", "tests.django_backend.pages_site"]
+    assert found == ["/shop/", "tests.pages.on_django.pages_site"]
 
 
 tenant = threading.local()

@@ -8,6 +8,7 @@ from asgiref.sync import sync_to_async
 from django.core.signals import request_finished
 
 from tests.engines import engine
+from tests.guests import needs
 from tests.waiting import PATIENCE, THREADS
 
 LONG = 1000
@@ -19,7 +20,11 @@ def finish_request():
     request_finished.send(sender=None)
 
 
-@pytest.mark.parametrize("options", [{}, {"FILL_WAIT": 5}, {"MAX_ENTRIES": 40}], ids=["plain", "leases", "small"])
+@pytest.mark.parametrize(
+    "options",
+    [{}, pytest.param({"FILL_WAIT": 5}, marks=needs("fill_waits")), {"MAX_ENTRIES": 40}],
+    ids=["plain", "leases", "small"],
+)
 def test_all_threads_and_tasks_may_use_it_at_once_while_requests_end(make, together, options):
     cache = make(options)
     steps = 10
@@ -59,6 +64,7 @@ def test_all_threads_and_tasks_may_use_it_at_once_while_requests_end(make, toget
     assert engine(cache).stats().size == len(engine(cache)) <= options.get("MAX_ENTRIES", 10_000)
 
 
+@needs("fill_waits")
 def test_the_end_of_a_request_ends_the_leases_of_its_thread_though_no_backend_of_that_thread_is_closed(make, in_thread):
     """Django closes those that the thread itself got from ``caches``, and an object in a module is none of them."""
     cache = make({"FILL_WAIT": LONG})

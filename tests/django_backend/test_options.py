@@ -15,15 +15,16 @@ from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
 import wheelcache
-from tests.backends.tiers import LOCMEM
 from tests.django_backend import serializers
-from tests.django_backend.conftest import BACKEND
+from tests.django_backend.conftest import BACKEND, LOCMEM
 from tests.engines import engine
-from tests.watch.published import look
+from tests.guests import needs
 from wheelcache.django_backend import WheelCache, site_settings, stores
+from wheelcache.engine.guests import module_of
 from wheelcache.engine.runtime import private_files
 from wheelcache.errors import FileUnusable
-from wheelcache.watch import figures_directory as figures_directory_module
+
+figures_directory_module = module_of("watch", "figures_directory")
 
 COUNT_OR_NONE = "a whole number >= 1, or None"
 SERIALIZER = "'pickle', 'reference', or the dotted path"
@@ -72,7 +73,12 @@ def test_an_unknown_option_like_no_other_is_an_error_that_names_it_and_those_the
 
 @pytest.mark.parametrize(
     ("name", "meant"),
-    [("max_entries", "MAX_ENTRIES"), ("MAX_ENTRY", "MAX_ENTRIES"), ("JITER", "JITTER"), ("Inspect", "INSPECT")],
+    [
+        ("max_entries", "MAX_ENTRIES"),
+        ("MAX_ENTRY", "MAX_ENTRIES"),
+        ("JITER", "JITTER"),
+        pytest.param("Inspect", "INSPECT", marks=needs("watch")),
+    ],
 )
 def test_an_unknown_option_is_an_error_that_names_its_cache_and_what_was_meant(name, meant):
     pages = {"BACKEND": BACKEND, "OPTIONS": {name: 1}}
@@ -194,7 +200,7 @@ def test_timeout_key_prefix_and_version_are_read_as_django_reads_them(make, cloc
 WRONG_TIMEOUTS = ["soon", "1.5", [], float("nan"), float("inf"), -float("inf"), 10**400, True, timedelta(1)]
 
 
-@pytest.mark.parametrize("kind", ["WheelCache", "TieredCache"])
+@pytest.mark.parametrize("kind", ["WheelCache", pytest.param("TieredCache", marks=needs("near_cache"))])
 @pytest.mark.parametrize("wrong", WRONG_TIMEOUTS, ids="{!r:.20}".format)
 def test_a_wrong_timeout_of_the_settings_is_an_error_though_django_would_read_it_as_300(wrong, kind):
     """Also if another alias has the same LOCATION and OPTIONS, and so the same store."""
@@ -229,12 +235,15 @@ def test_a_long_value_is_cut_in_the_message_and_nothing_else_is(make, wrong):
 # Where figures are published.
 
 
+@needs("watch")
 def test_figures_are_published_in_a_directory_of_the_site_that_is_the_same_for_all_its_aliases(make, clock):
     for number in (1, 2):
         make({"MAX_ENTRIES": number}, location=f"published {number}").set("key", 1)
     clock.advance(10)
     directory = site_settings.figures_directory()
-    assert {"published 1", "published 2"} <= {each.name for each in look(directory).caches}
+    from tests.watch import published
+
+    assert {"published 1", "published 2"} <= {each.name for each in published.look(directory).caches}
     assert directory.parent == private_files.runtime_directory()
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
 
@@ -252,6 +261,7 @@ def installed(tmp_path, monkeypatch):
     return directory
 
 
+@needs("watch")
 def test_sites_of_one_secret_key_and_settings_module_are_told_by_their_base_directory(installed, tmp_path):
     one = installed("one")
     assert installed("one") == one != installed("two")
@@ -261,6 +271,7 @@ def test_sites_of_one_secret_key_and_settings_module_are_told_by_their_base_dire
     assert installed("current") == one
 
 
+@needs("watch")
 def test_without_a_base_directory_the_place_of_the_settings_module_tells(installed, tmp_path, monkeypatch):
     found = []
     for folder in ("one", "two"):
@@ -272,6 +283,7 @@ def test_without_a_base_directory_the_place_of_the_settings_module_tells(install
     assert found[0] != found[1]
 
 
+@needs("watch")
 @pytest.mark.parametrize("options", [{"FIGURES_DIR": None}, {}], ids=["none is wanted", "none is private"])
 def test_without_a_directory_of_this_user_alone_nothing_is_published(make, clock, monkeypatch, caplog, options):
     def refuse():

@@ -9,6 +9,7 @@ import pytest
 from django.core.cache.backends.base import DEFAULT_TIMEOUT, CacheKeyWarning
 
 from tests.engines import engine
+from tests.guests import needs
 from tests.waiting import PATIENCE, join, start, until_waiting
 from wheelcache.core.contract import BATCH
 from wheelcache.django_backend import WheelCache, redis_calls
@@ -159,7 +160,7 @@ def test_a_key_that_is_deleted_during_an_xx_stays_deleted(make):
     assert "key" not in cache
 
 
-@pytest.mark.parametrize("options", [{}, {"FILL_WAIT": 5}], ids=str)
+@pytest.mark.parametrize("options", [{}, pytest.param({"FILL_WAIT": 5}, marks=needs("fill_waits"))], ids=str)
 def test_set_returns_whether_the_value_is_stored_or_the_key_was_there_if_its_timeout_is_over(make, call, options):
     cache = make({"MAX_BYTES": 100_000, **options})
     for value in (1, [1], "text"):
@@ -349,6 +350,7 @@ def test_other_tasks_run_between_the_batches_of_a_scan(make):
 # Locks.
 
 
+@needs("timers")
 def test_a_lock_covers_the_threads_of_this_process(make, call):
     cache, same = make(location="locks"), make(location="locks")
     with cache.lock("name", timeout=10) as lock:
@@ -361,6 +363,7 @@ def test_a_lock_covers_the_threads_of_this_process(make, call):
     assert not call(cache, "has_key", "name")
 
 
+@needs("timers")
 def test_a_lock_does_not_hold_a_key_and_no_write_releases_it(make):
     cache = make({"MAX_ENTRIES": 2})
     with cache.lock("name") as lock:
@@ -372,6 +375,7 @@ def test_a_lock_does_not_hold_a_key_and_no_write_releases_it(make):
         assert lock.owned()
 
 
+@needs("timers")
 def test_a_lock_ends_with_the_time_of_the_cache(make, clock):
     cache = make()
     lock = cache.lock("name", timeout=10)
@@ -382,6 +386,7 @@ def test_a_lock_ends_with_the_time_of_the_cache(make, clock):
         lock.release()
 
 
+@needs("timers")
 def test_a_lock_waits_for_its_turn(make):
     cache = make()
     lock = cache.lock("name")
@@ -394,6 +399,7 @@ def test_a_lock_waits_for_its_turn(make):
     assert got == [True]
 
 
+@needs("timers")
 def test_a_lock_of_a_task(make):
     cache = make()
 

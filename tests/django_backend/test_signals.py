@@ -6,11 +6,13 @@ from contextlib import contextmanager
 
 import pytest
 from django.core.cache import caches
+from django.utils.module_loading import import_string
 
-from tests.backends.tiers import LOCMEM
+from tests.django_backend.conftest import LOCMEM
 from tests.engines import engine
+from tests.guests import needs
 from wheelcache import RemovalCause
-from wheelcache.django_backend import TieredCache, WheelCache, stores
+from wheelcache.django_backend import WheelCache, stores
 from wheelcache.django_backend.signals import entry_removed
 
 DELETED = RemovalCause.DELETED
@@ -76,6 +78,7 @@ def test_a_key_that_django_warns_of_is_told_as_any_other(make, removed):
     assert removed == [(WheelCache, "odd", ":1:with space", DELETED)]
 
 
+@needs("near_cache")
 def test_the_copies_of_a_tiered_cache_are_its_entries_and_receivers_may_choose_a_sender(settings, make, removed):
     settings.CACHES = {
         "default": {"BACKEND": LOCMEM, "LOCATION": "signals"},
@@ -85,18 +88,18 @@ def test_the_copies_of_a_tiered_cache_are_its_entries_and_receivers_may_choose_a
             "OPTIONS": {"L2": "default", "LOG_INTERVAL": None},
         },
     }
-    chosen = []
+    chosen, tiered = [], import_string(settings.CACHES["tiered"]["BACKEND"])
 
     def receiver(sender, location, **kwargs):
         chosen.append(location)
 
-    with connected(receiver, sender=TieredCache):
+    with connected(receiver, sender=tiered):
         remove(make())
         assert (len(removed), chosen) == (1, [])
         caches["default"].set("a", 1)
         assert caches["tiered"].get("a") == 1
         caches["tiered"].delete("a")
-    assert removed[1:] == [(TieredCache, "copies", ":1:a", DELETED)]
+    assert removed[1:] == [(tiered, "copies", ":1:a", DELETED)]
     assert chosen == ["copies"]
 
 

@@ -5,6 +5,7 @@ from django.core.cache import caches
 from django.template import Context, Engine, TemplateSyntaxError
 from django.test import override_settings
 
+from tests.guests import needs
 from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.pairs(full="site", of="site")
@@ -14,7 +15,7 @@ LOCMEM = {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
 DUMMY = {"BACKEND": "django.core.cache.backends.dummy.DummyCache"}
 
 
-@pytest.fixture(autouse=True, params=KINDS)
+@pytest.fixture(autouse=True, params=["WheelCache", pytest.param("TieredCache", marks=needs("near_cache"))])
 def site(request):
     names = ("default", "template_fragments", "other")
     kind = {

@@ -12,13 +12,13 @@ def check(cache):
     if not any(each is cache for each in caches()):
         assert len(cache) == 0
         return
-    figures, stats = cache.observer.state(), cache.observer.stats()
+    limits, stats = cache.engine.observed.options, cache.stats()
     keys = cache.keys()
-    assert len(set(keys)) == len(keys) <= (figures.max_entries or inf)
-    assert 0 <= stats.size <= (figures.max_entries or inf)
-    assert 0 <= stats.weight <= (figures.max_weight or inf)
+    assert len(set(keys)) == len(keys) <= (limits.max_entries or inf)
+    assert 0 <= stats.size <= (limits.max_entries or inf)
+    assert 0 <= stats.weight <= (limits.max_weight or inf)
     assert stats.size or not stats.weight
-    assert len(cache) <= (figures.max_entries or inf)
+    assert len(cache) <= (limits.max_entries or inf)
 
 
 def check_timers(cache, clock):

@@ -7,8 +7,9 @@ import pytest
 
 from tests.engine import invariants
 from tests.engine.runtime.forks import SILENT, fork
+from tests.guests import Timers, needs
 from tests.waiting import PATIENCE, join, start, until
-from wheelcache import Cache, CacheClosed, Timers
+from wheelcache import Cache, CacheClosed
 
 
 @pytest.fixture
@@ -107,6 +108,7 @@ def test_a_child_forked_by_a_loader_loads_for_itself(make, in_thread):
     assert (cache.get_or_load("k", loader), cache.get("k")) == ("parent's", "parent's")
 
 
+@needs("timers")
 def test_timers_belong_to_the_process_that_set_them():
     fired = []
     timers = Timers(0.01, lambda key, value: fired.append(key))
@@ -141,7 +143,7 @@ def test_the_line_a_minute_goes_on_in_the_child_with_its_own_figures(make):
         cache.get("a")
 
     def child():
-        logger = logging.getLogger("wheelcache.engine.stats")
+        logger = logging.getLogger("wheelcache.stats")
         logger.addHandler(Lines())
         logger.setLevel(logging.INFO)
         cache.get("a")

@@ -5,6 +5,7 @@ import pytest
 from wheelcache import Cache, ManualClock
 from wheelcache.engine.cache_parts import CacheParts, core_in_memory
 from wheelcache.engine.calls import Engine
+from wheelcache.engine.loading.policy import PLAIN
 from wheelcache.engine.runtime.periodic_jobs import PeriodicJob
 
 
@@ -35,7 +36,13 @@ class Noting:
         self.noted = []
         self.jobs = [Job(self.noted)]
 
-    def note_clear(self, by):
+    def loaded(self, key, seconds):
+        self.noted.append(f"loaded {key}")
+
+    def failed(self, error):
+        self.noted.append(f"failed: {error}")
+
+    def cleared(self, by):
         self.noted.append(f"cleared by {by}")
 
     def after_fork_in_child(self):
@@ -57,7 +64,7 @@ def make():
     def make_parts(publishes=True, **options):
         given = Cache(clock=ManualClock(), log_interval=None, keep_history=False, **options)._parts.options
         parts = CacheParts(given, core_in_memory(given))
-        parts.attach(observer := Noting(publishes))
+        parts.observe(observer := Noting(publishes))
         parts.start()
         made.append(parts)
         return parts, Engine(parts), observer.noted
@@ -109,3 +116,29 @@ def test_a_clear_is_noted_with_the_operator(make):
     for by in ("ann", None, ""):
         engine.clear_for(by)
     assert noted == ["cleared by ann", "cleared by "]
+
+
+def fail():
+    raise ValueError("out of order")
+
+
+def test_loads_and_their_failures_are_reported_and_begin_the_jobs(make):
+    _, engine, noted = make(publishes=False)
+    loads = engine.loads()
+    with pytest.raises(ValueError, match="out of order"):
+        loads.get(loads.request("a", fail, None, PLAIN))
+    assert noted == ["loaded a", "failed: out of order", "begin"]
+    assert loads.get(loads.request("b", lambda: 1, None, PLAIN)) == 1
+    assert noted[3:] == ["loaded b"]
+
+
+def test_a_cache_whose_options_ask_for_no_history_has_an_observer_from_the_first_look_on():
+    cache = Cache(log_interval=None, keep_history=False)
+    cache.get_or_load("a", lambda: 1)
+    assert cache.engine.observed.observer is None
+    observer = Noting(publishes=False)
+    observer.jobs = []
+    cache.engine.observed.observe(observer)
+    cache.get_or_load("b", lambda: 1)
+    cache.clear()
+    assert (cache.engine.observed.observer, observer.noted) == (observer, ["loaded b", "cleared by "])

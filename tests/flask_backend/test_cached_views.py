@@ -14,6 +14,7 @@ from werkzeug.routing import RequestRedirect
 from tests.caches import is_leased
 from tests.engines import engine
 from tests.flask_backend.slow import Slow
+from tests.guests import needs
 from tests.waiting import PATIENCE, until, until_waiting
 from wheelcache.flask_backend import Cache
 
@@ -81,6 +82,7 @@ def test_a_hit_is_shown_if_asked_for(site):
     assert [app.test_client().get("/").headers.get("hit_cache") for _ in range(3)] == [None, "True", "True"]
 
 
+@needs("fill_waits")
 def test_a_lease_is_neither_needed_nor_taken(make_app):
     app, cache = make_app(Cache(), CACHE_OPTIONS={"fill_wait": 1000})
     app.add_url_rule("/", "page", cache.cached(60, response_filter=lambda page: False)(lambda: "page"))

@@ -10,6 +10,7 @@ from flask.globals import app_ctx
 
 from tests.caches import is_leased
 from tests.engines import engine
+from tests.guests import needs
 from tests.waiting import PATIENCE, until
 
 LONG = 60
@@ -265,6 +266,7 @@ def test_a_teardown_that_raises_is_a_load_that_failed(site, clock, caplog):
     assert until(lambda: "Boom" in caplog.text)
 
 
+@needs("fill_waits")
 def test_the_context_of_a_loader_takes_its_own_leases_with_it_and_leaves_its_caller_theirs(make_app, in_thread):
     app, cache = make_app(CACHE_KEY_PREFIX="", CACHE_OPTIONS={"fill_wait": LONG})
     backend = app.extensions["cache"][cache]

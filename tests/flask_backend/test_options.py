@@ -11,11 +11,13 @@ import pytest
 
 from tests.engines import engine, noted
 from tests.flask_backend.conftest import BACKEND, OF_FLASK_CACHING_2_5, JSONSerializer
-from tests.watch.published import look
+from tests.guests import needs
+from wheelcache.engine.guests import module_of
 from wheelcache.engine.runtime import private_files
 from wheelcache.flask_backend import WheelCache
 from wheelcache.flask_backend.app_contexts import figures_directory
-from wheelcache.watch import figures_directory as figures_directory_module
+
+figures_directory_module = module_of("watch", "figures_directory")
 
 NAN, INF = float("nan"), float("inf")
 
@@ -69,7 +71,7 @@ def test_a_wrong_setting_is_an_error_at_init_app_that_names_it_and_what_it_got(s
     ("kind", "wrong"),
     [
         *(("WheelCache", wrong) for wrong in ("x", "1.5", NAN, [], None)),
-        *(("TieredCache", wrong) for wrong in ("x", "1.5", NAN, [], None, INF)),
+        *(pytest.param("TieredCache", wrong, marks=needs("near_cache")) for wrong in ("x", "1.5", NAN, [], None, INF)),
     ],
 )
 @pytest.mark.parametrize("in_options", [False, True])
@@ -197,16 +199,20 @@ def test_a_cache_is_called_as_its_app_unless_told_otherwise(options, name):
     assert backend_of(CACHE_OPTIONS=options).engine.name == name
 
 
+@needs("watch")
 def test_figures_are_published_in_a_directory_of_the_app(clock):
     for name in ("first", "second"):
         backend_of(CACHE_OPTIONS={"name": name}).set("key", 1)
     clock.advance(10)
     (directory, other) = (figures_directory(flask.Flask(name)) for name in ("shop", "another"))
-    assert {"first", "second"} <= {each.name for each in look(directory).caches}
+    from tests.watch import published
+
+    assert {"first", "second"} <= {each.name for each in published.look(directory).caches}
     assert directory.parent == private_files.runtime_directory()
     assert directory != other
 
 
+@needs("watch")
 def test_two_sites_of_one_installed_package_are_told_by_their_instance_folders(tmp_path, monkeypatch):
     monkeypatch.setattr(figures_directory_module, "runtime_directory", lambda: tmp_path)
     apps = [
@@ -217,6 +223,7 @@ def test_two_sites_of_one_installed_package_are_told_by_their_instance_folders(t
     assert first == same != other
 
 
+@needs("watch")
 def test_an_app_that_is_run_as_a_script_publishes_where_the_command_looks(tmp_path, monkeypatch):
     monkeypatch.setattr(figures_directory_module, "runtime_directory", lambda: tmp_path)
     script = types.ModuleType("__main__")

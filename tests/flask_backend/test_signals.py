@@ -4,6 +4,7 @@ import flask
 import flask_caching
 import pytest
 
+from tests.guests import needs
 from tests.waiting import PATIENCE, until_waiting
 
 signals = pytest.importorskip("flask_caching.signals", reason="Flask-Caching sends signals from version 2.5 on")
@@ -37,7 +38,7 @@ def fired():
         getattr(signals, name).disconnect(receiver)
 
 
-@pytest.fixture(params=BACKENDS)
+@pytest.fixture(params=["WheelCache", pytest.param("TieredCache", marks=needs("near_cache")), "SimpleCache"])
 def app_and_cache(request):
     app = flask.Flask(__name__)
     app.debug = app.testing = True
@@ -76,6 +77,7 @@ def test_a_memoized_function_fires_a_miss_for_each_argument_and_then_hits(app_an
     assert [name for name, _ in fired] == expected
 
 
+@needs("fill_waits")
 def test_a_page_that_another_request_was_waited_for_is_a_hit(make_app, fired, in_thread):
     """With ``fill_wait`` the request that computes fires the miss, and the one that waits for it a hit."""
     app, cache = make_app(CACHE_OPTIONS={"fill_wait": 10}, CACHE_ENABLE_SIGNALS=True)

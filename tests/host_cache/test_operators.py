@@ -25,7 +25,7 @@ cache.set("page:1", "x" * 500)
 assert cache.get("user:1") == "one"
 cache.get_or_load("gone", lambda: 1)
 cache.delete("gone")
-cache.observer.publication.run_now()
+cache.engine.observed.observer.publication.run_now()
 print("done", flush=True)
 sys.stdin.read()
 """
@@ -106,7 +106,7 @@ def test_the_sums_over_all_workers_count_each_entry_once(worker, tmp_path, cache
     assert cache.get("user:1") == "one"
 
     def sums():
-        cache.observer.publication.run_now()
+        cache.engine.observed.observer.publication.run_now()
         (figures,) = Site([cache], Own.NONE).caches
         return figures.workers, figures.stats.size, figures.stats.hits
 
@@ -120,25 +120,13 @@ def test_the_bounds_apply_to_all_workers_together(worker, tmp_path, cache):
     assert cache.get("user:1") == "one"
 
     def read():
-        cache.observer.publication.run_now()
+        cache.engine.observed.observer.publication.run_now()
         (figures,) = Site([cache], Own.NONE).caches
         return figures
 
     assert until(lambda: (read().workers, read().stats.size) == (2, 3), note=read)
     assert (read().max_entries, read().max_weight) == (None, SIZE)
     assert read().fullness == cache.stats().weight / SIZE
-
-
-def test_a_value_that_another_worker_had_computed_is_not_one_that_a_common_cache_could_have_saved(worker, cache):
-    cache.get_or_load("gone", lambda: 1)
-
-    def repeated():
-        cache.observer.publication.run_now()
-        (figures,) = Site([cache], Own.NONE).caches
-        return figures.workers, figures.stats.loads, figures.repeated
-
-    assert until(lambda: repeated()[:2] == (2, 2), note=repeated)
-    assert repeated() == (2, 2, 0)
 
 
 def test_reading_alone_makes_a_process_one_of_the_workers(worker, cache, tmp_path):

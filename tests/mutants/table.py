@@ -5,10 +5,10 @@ from typing import NamedTuple
 CORE = ("tests/core",)
 CLAIMS = ("tests/host_cache/test_claims.py",)
 TURNS = ("tests/test_turns.py", "tests/engine/loading", "tests/fill_waits")
-WRITING = ("tests/engine", "tests/engine/loading", "tests/transactions", "tests/backends")
-NEAR = ("tests/near_cache", "tests/backends", "tests/django_backend/test_tiered.py")
+WRITING = ("tests/engine", "tests/engine/loading", "tests/transactions", "tests/fill_waits", "tests/backends")
+NEAR = ("tests/near_cache", "tests/backends")
 PAGES = ("tests/pages",)
-TOKENS = ("tests/django_backend/pages/test_csrf_tokens.py",)
+TOKENS = ("tests/pages/on_django/test_csrf_tokens.py",)
 REHEARSAL = ("tests/pages/test_rehearsal.py",)
 
 
@@ -220,7 +220,7 @@ MUTANTS = [
         "engine/writing/entry_writer.py",
         "                each.cleared()\n",
         "",
-        ("tests/fill_waits", *WRITING),
+        WRITING,
     ),
     Mutant(
         "a deleted key is passed on by the holder of its lease",
@@ -255,14 +255,14 @@ MUTANTS = [
         "engine/writing/write_moments.py",
         "if before >= self.since or written != last:",
         "if before >= self.since:",
-        ("tests/transactions", "tests/flask_backend/test_transactions.py"),
+        ("tests/transactions",),
     ),
     Mutant(
         "an inner transaction's values are as old as its beginning",
         "engine/writing/write_moments.py",
         "        self.since = min(self.since, inner.since)\n",
         "",
-        ("tests/flask_backend/test_transactions.py", "tests/transactions"),
+        ("tests/transactions",),
     ),
     Mutant(
         "a call that acts below finds no entry whose tag the transaction has dropped",
@@ -339,7 +339,7 @@ MUTANTS = [
         "near_cache/near_cache.py",
         "if undo is not None and (is_marked or (computation is not None and computation.is_outdated)):",
         "if undo is not None and is_marked:",
-        ("tests/backends/test_tiered_fills.py", *NEAR),
+        ("tests/near_cache/on_both/test_tiered_fills.py", *NEAR),
     ),
     Mutant(
         "a caller that missed before another one stored the value finds it in the store",
@@ -367,14 +367,14 @@ MUTANTS = [
         "near_cache/late_values.py",
         "elif _is_same(get(), value):",
         "else:",
-        ("tests/backends/test_tiered_fills.py", *NEAR),
+        ("tests/near_cache/on_both/test_tiered_fills.py", *NEAR),
     ),
     Mutant(
         "an add whose value was outdated while it was stored returns False",
         "near_cache/near_copies.py",
         "        return added and not (fills and are_outdated(fills))",
         "        return added",
-        ("tests/backends/test_tiered_fills.py",),
+        ("tests/near_cache/on_both/test_tiered_fills.py",),
     ),
     Mutant(
         "a token that was read after the computation began proves nothing",
@@ -430,7 +430,7 @@ MUTANTS = [
         "pages/notes.py",
         "except UNEXPECTED:",
         "except ArithmeticError:",
-        ("tests/django_backend/pages/test_odd_responses.py", "tests/flask_backend/test_pages.py"),
+        ("tests/pages/on_django/test_odd_responses.py", "tests/pages/on_flask/test_pages.py"),
     ),
     Mutant(
         "a response to a request with Authorization is stored only where RFC 9111 allows it",
@@ -458,28 +458,28 @@ MUTANTS = [
         "pages/storing.py",
         "if page.blanks is not None and COOKIE in page.fields:",
         "if False:",
-        ("tests/django_backend/pages/test_inside.py",),
+        ("tests/pages/on_django/test_inside.py",),
     ),
     Mutant(
         "behind unknown middleware, a page depends on the whole Cookie header",
         "pages/inside.py",
         "if not notes.knows_middleware:",
         "if False:",
-        ("tests/django_backend/pages/test_inside.py",),
+        ("tests/pages/on_django/test_inside.py",),
     ),
     Mutant(
         "a page whose cookies code in C may have read is not stored",
         "pages/notes.py",
         "            if not part.places:\n",
         "            if part.what:\n",
-        ("tests/flask_backend/test_c_readers.py",),
+        ("tests/pages/on_flask/test_c_readers.py",),
     ),
     Mutant(
         "a test of an attribute that keeps the cookies is no question whether there are any",
         "pages/accesses.py",
         '("LOAD_ATTR", accessed)',
         '("LOAD_ATTR", before[0].offset)',
-        ("tests/django_backend/pages/test_keys.py",),
+        ("tests/pages/on_django/test_keys.py",),
     ),
     Mutant(
         "a page that shows a cookie on which it does not depend is not stored",
@@ -521,7 +521,7 @@ MUTANTS = [
         "pages/run.py",
         "if blanked is None or blanked.body != body:",
         "if blanked is None:",
-        ("tests/django_backend/pages/test_inside.py",),
+        ("tests/pages/on_django/test_inside.py",),
     ),
     Mutant(
         "four reruns of a rehearsal run at the same time, at most",

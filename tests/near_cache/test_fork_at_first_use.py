@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from tests.backends.tiers import TierOnDjango
+from tests.near_cache.tiers import TierOnDjango
 from tests.scripts import FORKING, run
 
 pytestmark = [
@@ -101,7 +101,7 @@ def test_the_child_of_a_fork_during_the_first_use_in_django_does_not_hang(
         "default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"},
         "behind": {
             "BACKEND": TierOnDjango.kinds[kind].replace(
-                "tests.backends.tiers.NotingLocMemCache", "django.core.cache.backends.locmem.LocMemCache"
+                "tests.near_cache.tiers.NotingLocMemCache", "django.core.cache.backends.locmem.LocMemCache"
             ),
             "LOCATION": locations.get(kind, str(tmp_path / "files")),
         },

@@ -68,7 +68,7 @@ def test_a_value_that_cannot_be_read_is_a_failed_load_and_no_error_of_the_store(
 
 def test_an_outage_is_one_event_from_the_first_failure_to_the_recovery():
     """The exceptions differ, most calls are refused, and for minutes there are no calls at all."""
-    outages, cache_events = Outages(), CacheEvents("pages", RecentFailures(lambda: None))
+    outages, cache_events = Outages(), CacheEvents("pages", RecentFailures())
     cache_events.take_outage = outages.take
     found = []
 

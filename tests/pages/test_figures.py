@@ -10,7 +10,8 @@ from tests.pages.site import Response
 from tests.waiting import until
 from tests.watch.published import INTERVAL, only
 from tests.watch.scrape import Scrape
-from wheelcache.engine.stats import REASONS, PageStats
+from wheelcache.pages.page_stats import PageStats
+from wheelcache.pages.reasons import REASONS
 from wheelcache.pages.wsgi import renewal_pool
 from wheelcache.watch.dashboard.dashboard import Dashboard
 from wheelcache.watch.prometheus import Collector

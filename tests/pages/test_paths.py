@@ -14,9 +14,8 @@ import wheelcache
 from tests.memory import traced
 from tests.pages.site import Response
 from tests.watch.published import INTERVAL, Site, only
-from wheelcache.engine.stats import BYPASSING, MOST_REASONS, REASONS
 from wheelcache.pages.figures import Figures
-from wheelcache.pages.reasons import refusal
+from wheelcache.pages.reasons import BYPASSING, MOST_REASONS, REASONS, refusal
 from wheelcache.pages.variants import MOST_VARIANTS
 from wheelcache.watch import site_commands
 from wheelcache.watch.busiest import LONGEST_PATH, PLACES, SpaceSaving, readable

@@ -4,8 +4,8 @@ import pytest
 
 from tests.pages.site import Response
 from tests.waiting import until
-from wheelcache.engine.readable import CLEAR, PURGE
 from wheelcache.pages.wsgi import renewal_pool
+from wheelcache.watch.inquiries import CLEAR, PURGE
 from wheelcache.watch.publisher import INTERVAL
 from wheelcache.watch.site import Site
 

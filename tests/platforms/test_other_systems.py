@@ -83,6 +83,7 @@ def test_the_engine_expires_entries_and_loads_each_value_once(run):
 import threading
 from concurrent.futures import ThreadPoolExecutor
 import wheelcache
+from wheelcache.timers import Timers
 
 clock = wheelcache.ManualClock()
 cache = wheelcache.Cache(clock=clock, jitter=0, max_entries=2)
@@ -109,7 +110,7 @@ with ThreadPoolExecutor(8) as pool:
 assert len(loads) == 1
 
 fired = threading.Event()
-timers = wheelcache.Timers(0.01, lambda key, value: fired.set())
+timers = Timers(0.01, lambda key, value: fired.set())
 timers.set_timer("key", "value", 0.01)
 assert fired.wait(60), "the timer did not fire"
 timers.stop()
@@ -240,9 +241,9 @@ for action in ([], ["clear"], ["reset"]):
 def test_without_unix_files_of_timers_are_refused_and_nothing_is_written(run, tmp_path):
     script = """
 import os, tempfile
-import wheelcache
+from wheelcache.timers import Timers
 path = os.path.join(tempfile.gettempdir(), "timers")
-timers = wheelcache.Timers(1.0, print)
+timers = Timers(1.0, print)
 try:
     timers.save(path)
 except Exception as error:

@@ -6,8 +6,9 @@ import pytest
 
 from tests.engine.runtime.interruptions import Delivery, Worker, compiled_core, quiet
 from tests.waiting import until
-from wheelcache import ManualClock, Timers
+from wheelcache import ManualClock
 from wheelcache.engine.runtime import worker_pool
+from wheelcache.timers import Timers
 
 pytestmark = [pytest.mark.deep, compiled_core]
 

@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tests.timers.test_timers import Fired
-from wheelcache import ManualClock, Timers
+from wheelcache import ManualClock
+from wheelcache.timers import Timers
 
 
 class TimersAgainstADict(RuleBasedStateMachine):

@@ -9,7 +9,8 @@ import pytest
 from tests.engine.runtime.forking import run
 from tests.engine.runtime.interruptions import Worker
 from tests.waiting import PATIENCE, until
-from wheelcache import STOP, ManualClock, Timers, WheelClosed
+from wheelcache import ManualClock, WheelClosed
+from wheelcache.timers import STOP, Timers
 
 
 class Fired:

@@ -7,12 +7,13 @@ from typing import assert_type
 
 from django.core.handlers.wsgi import WSGIHandler
 
-from wheelcache import DEFAULT_TTL, Cache, ManualClock, MemoStats, RemovalCause, Stats, Timers, caches
+from wheelcache import DEFAULT_TTL, Cache, ManualClock, MemoStats, RemovalCause, Stats, caches
 from wheelcache.django_backend import WheelCache as DjangoWheelCache
 from wheelcache.django_backend import memoize
 from wheelcache.flask_backend import Cache as FlaskCache
 from wheelcache.flask_backend import WheelCache as FlaskWheelCache
 from wheelcache.pages import HTTPCache
+from wheelcache.timers import Timers
 
 django_cache = DjangoWheelCache("users", {})
 cache = Cache("users", max_entries=1000, ttl=300, jitter=0.1, clock=ManualClock())

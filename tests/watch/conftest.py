@@ -96,7 +96,7 @@ def another_worker(path, monkeypatch, closed):
             cache.get(0)
         if use is not None:
             use(cache, clock)
-        publication = cache.observer.publication
+        publication = cache.engine.observed.observer.publication
         publication.has_begun = True
         publication.run_now()
         process = publication.publisher.process

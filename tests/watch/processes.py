@@ -15,7 +15,7 @@ from itertools import count
 from pathlib import Path
 from tests.watch.published import *
 from wheelcache import Cache, ManualClock
-from wheelcache.engine.readable import CLEAR
+from wheelcache.watch.inquiries import CLEAR
 
 path = Path(sys.argv[1])
 clock = ManualClock()

@@ -11,10 +11,11 @@ from tests.watch.published import INTERVAL, Site, look
 from wheelcache.core import IMPLEMENTATION
 from wheelcache.engine.loading.steps import drive
 from wheelcache.engine.runtime.clock import SystemClock
-from wheelcache.engine.stats import COUNTERS, MISSES, REASONS
+from wheelcache.engine.stats import COUNTERS, MISSES
 from wheelcache.errors import FileUnusable
 from wheelcache.near_cache.near_cache import NearCache
 from wheelcache.near_cache.outage_rule import OutageRule
+from wheelcache.pages.reasons import REASONS
 from wheelcache.watch.dashboard.dashboard import ASSETS, Dashboard, asset
 from wheelcache.watch.dashboard.one_cache import Wanted
 from wheelcache.watch.dashboard.permissions import Permission
@@ -170,7 +171,7 @@ def test_the_figures_are_those_of_the_cache(make):
     cache.delete("c")
     assert [cache.get(key) for key in "ab"] == [None, "b"]
     cache.get_or_load("e", lambda: "loaded")
-    cache.observer.publication.run_now()
+    cache.engine.observed.observer.publication.run_now()
     document = dashboard(cache, title="a site").figures()
     assert (document["title"], document["this_worker"], document["since"]) == ("a site", os.getpid(), None)
     assert document["refresh"] == INTERVAL
@@ -218,7 +219,7 @@ def test_the_hit_ratio_of_a_group_counts_every_hit(make):
     cache.set("user:1", 1)
     cache.get("user:1")
     cache.get("missing:1")
-    cache.observer.publication.run_now()
+    cache.engine.observed.observer.publication.run_now()
     (card,) = dashboard(cache).figures()["caches"]
     assert {each["name"]: each["hit_ratio"] for each in card["groups"]} == {"user": 1.0, "missing": 0.0}
 
@@ -232,7 +233,7 @@ def test_a_near_cache_tells_how_the_store_behind_does_in_all_workers(make, anoth
     # The breaker lets this one through, and closes.
     clock.advance(10)
     drive(near.read(lambda: None))
-    cache.observer.publication.run_now()
+    cache.engine.observed.observer.publication.run_now()
     card = only_card(json.loads(json.dumps(dashboard(cache).figures())))
     store = card["store"]
     assert [store[each] for each in ("reads", "writes", "errors", "refused")] == [5, 8, 6, 6]
@@ -294,7 +295,7 @@ def test_other_workers_count_and_have_rows(make, another_worker):
     cache.set("k", "v")
     cache.get("k")
     another_worker("default", 7, hits=10, entries=2)
-    cache.observer.publication.run_now()
+    cache.engine.observed.observer.publication.run_now()
     card = only_card(dashboard(cache).figures())
     assert (card["total"]["hits"], card["total"]["entries"]) == (11, 3)
     assert {each["pid"]: each["is_this"] for each in card["workers"]} == {os.getpid(): True, 7: False}
@@ -398,7 +399,7 @@ def test_a_reset_has_the_figures_start_from_zero_and_says_since_when(make, anoth
     assert total["entries"] == 3
     assert abs(document["since"] - document["at"]) < 60
     cache.get("k")
-    cache.observer.publication.run_now()
+    cache.engine.observed.observer.publication.run_now()
     assert only_card(dashboard(cache).figures())["total"]["hits"] == 1
     # Metrics do not decrease.
     assert cache.stats().hits == 2
@@ -410,7 +411,7 @@ def test_the_history_of_a_cache_that_was_reset_alone_begins_at_its_reset(make, c
         each.set("k", "v")
         each.get("k")
     clock.advance(30)
-    monkeypatch.setattr(SystemClock, "time", lambda: alone.observer.recorder.time())
+    monkeypatch.setattr(SystemClock, "time", lambda: alone.engine.observed.observer.recorder.time())
     Site([alone]).reset("alone")
     document = dashboard(alone, other).figures(["alone", "other"])
     of_alone, of_other = document["caches"]

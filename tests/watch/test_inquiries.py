@@ -171,7 +171,7 @@ def test_a_site_with_several_caches_needs_a_name(worker, command):
 
 def test_a_worker_that_does_not_answer_in_time_is_named(worker, command, monkeypatch):
     cache = worker({"key": (1, None)})
-    monkeypatch.setattr(cache.observer.publication.inquiries, "run", lambda *args: None)
+    monkeypatch.setattr(cache.engine.observed.observer.publication.inquiries, "run", lambda *args: None)
     monkeypatch.setattr(inquiries, "PATIENCE", 0)
     assert command("get", "key") == ("", f"No answer from worker {os.getpid()}")
 
@@ -217,7 +217,7 @@ def test_an_inquiry_that_nobody_waits_for_is_removed_unanswered(worker, path, cl
     with monkeypatch.context() as patch:
         patch.setattr(SystemClock, "time", staticmethod(lambda: now - inquiries.KEPT - 1))
         token = inquiries.begin(site, {}, "pages", {"kind": "delete", "key": "key"})
-    cache.observer.publication.inquiries._since = 0.0
+    cache.engine.observed.observer.publication.inquiries._since = 0.0
     assert inquiries.inquiry_of(site, token)[0] == "pages"
     clock.advance(2 * INTERVAL)
     assert cache.get("key") == 1
@@ -244,7 +244,7 @@ def sample(worker):
 
     def take(entries, **options):
         cache = worker(entries, max_entries=None, **options)
-        return cache.observer.publication.inquiries.inspector.answer({"kind": "sample"})
+        return cache.engine.observed.observer.publication.inquiries.inspector.answer({"kind": "sample"})
 
     return take
 
@@ -285,7 +285,7 @@ def test_a_sample_changes_nothing_and_skips_expired_entries(worker, clock):
     cache = worker({"old": ("x" * 100, 5), "new": (1, None)}, interval=3600)
     clock.advance(10)
     before = cache.stats()
-    answer = cache.observer.publication.inquiries.inspector.answer({"kind": "sample"})
+    answer = cache.engine.observed.observer.publication.inquiries.inspector.answer({"kind": "sample"})
     assert [key for key, _, _ in answer["largest"]] == answer["recent"] == ["new"]
     assert cache.stats() == before
 

@@ -1,17 +1,14 @@
 """Advice about keys follows from the counts that workers publish."""
 
 import random
-from contextlib import ExitStack
 
 import pytest
 
-from tests.watch.processes import start
-from tests.watch.published import INTERVAL, look, only
 from wheelcache import Cache
 from wheelcache.engine.stats import MISSES, Stats
-from wheelcache.watch.computed_keys import PERIOD
 from wheelcache.watch.figures import Sum
 from wheelcache.watch.key_advice import on_keys
+from wheelcache.watch.rows import reading_of
 from wheelcache.watch.site import own_figures
 from wheelcache.watch.tables import GAUGES_OF_WORKER
 
@@ -40,7 +37,11 @@ def about_keys(groups=None, *, hits=50_000, evictions=3_050, load_seconds=0.0, g
     figures = Sum(
         gauges=dict.fromkeys(GAUGES_OF_WORKER, 0) | bounds | (gauges or {}),
         groups={name: group(**each) for name, each in (groups or {}).items()},
-        **{"processes": frozenset("ab"), "counts": stats.counts(), "since": 0.0, "published": 3600.0} | (given or {}),
+        processes=frozenset("ab"),
+        counts=reading_of(stats).counts,
+        since=0.0,
+        published=3600.0,
+        **(given or {}),
     )
     return list(on_keys(figures.of_cache("pages")))
 
@@ -175,101 +176,7 @@ def test_a_cache_in_use_gets_the_advice_that_fits_its_use(use, advice, clock):
     assert [each.startswith(advice) for each in on_keys(figures)] == ([True] if advice else [])
 
 
-SAME = {1: (1, 2, 3), 2: (1, 2, 4)}
-
-
-def repeating(load_seconds=360.0, computed=SAME, gauges=None, hits=50_000, **given):
-    given = {"computed": computed} | given
-    return about_keys(load_seconds=load_seconds, gauges=gauges, given=given, hits=hits, evicted=1_000)
-
-
-def test_workers_that_compute_the_same_keys_should_share_a_store():
-    (text,) = repeating()
-    assert text == (
-        "its workers compute the same values: about 33% of the keys that they computed recently had been computed by "
-        "another worker before. HostCache, which all workers share, could save these computations, which "
-        "take about 2.0 seconds per minute."
-    )
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        # Of eight keys, two are repeated.
-        {"computed": {1: (1, 2, 3, 5), 2: (1, 2, 4, 6)}},
-        {"computed": {}},
-        # Less than 1 ms for a key, which a read from a store takes, too; and a third of this is 33 s in an hour.
-        {"load_seconds": 0.9},
-        {"load_seconds": 100.0},
-        {"processes": frozenset("a"), "gauges": {"max_entries": SIZE}},
-        {"gauges": {"has_store": True}},
-        {"gauges": {"has_pages": True}},
-        # The first keys of a new worker are those that all workers need.
-        {"published": 1199.0},
-        {"reset_at": 3000.0},
-        {"published": None},
-        {"hits": -1},
-    ],
-)
-def test_a_shared_store_needs_many_repetitions_that_take_noticeable_time(given):
-    assert repeating(**given) == []
-
-
 def test_copies_of_a_store_get_no_advice_about_their_keys():
     groups = {"news": EXPIRES, "audit": {"puts": 6_100}, "search": {"new": 40_000}}
     assert len(about_keys(groups, expired=8_000, tag=8_000)) == 4
     assert about_keys(groups, gauges={"has_store": True}, expired=8_000, tag=8_000) == []
-
-
-COMPUTES = """
-cache = make("answers", log_interval=None)
-
-def compute():
-    clock.advance(0.05)
-    return 1
-
-for generation in range(3):
-    for number in range(500):
-        cache.get_or_load(f"{sys.argv[2]}:{number}", compute, ttl=600)
-    clock.advance(600)
-print("published", flush=True)
-sys.stdin.read()
-"""
-
-
-@pytest.mark.parametrize("is_same", [True, False])
-def test_workers_publish_whether_they_compute_the_same_keys(tmp_path, is_same):
-    path = tmp_path / "figures"
-    with ExitStack() as stack:
-        for kind in ("page", "page" if is_same else "query"):
-            process = stack.enter_context(start(COMPUTES, path, kind))
-            stack.callback(process.kill)
-            assert process.stdout.readline() == "published\n"
-        found = only(path)
-        assert found.workers == 2
-        assert found.repeated == (0.5 if is_same else 0)
-        assert any("about 50% of the keys that they computed" in text for text in on_keys(found)) == is_same
-    # The samples have left with their workers.
-    assert only(path).repeated == 0
-
-
-def compute(cache, clock):
-    for number in range(100):
-        cache.get_or_load(number, lambda: 1)
-
-
-def test_the_keys_of_workers_that_have_been_idle_for_ten_minutes_are_not_compared(another_worker, path, clock):
-    for pid in (4242, 4243):
-        another_worker("pages", pid, use=compute)
-    (found,) = look(path, clock).caches
-    assert found.repeated == 0.5
-    clock.advance(2 * PERIOD)
-    (found,) = look(path, clock).caches
-    assert (found.workers, found.repeated) == (2, 0)
-
-
-def test_two_caches_of_one_process_repeat_nothing(make, path, clock):
-    for cache in (make(), make()):
-        compute(cache, clock)
-    clock.advance(INTERVAL)
-    assert (only(path).workers, only(path).repeated) == (1, 0)

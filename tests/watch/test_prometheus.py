@@ -127,7 +127,7 @@ def exercise(cache, clock):
     cache.get("missing")
     cache.delete(7)
     use_store(cache, clock)
-    pages = cache.observer.stats.pages = Figures()
+    pages = cache.engine.observed.figures.parts["pages"] = Figures()
     pages.refused(refusal("vary"), "/basket", "shop:basket")
 
 
@@ -358,7 +358,7 @@ def test_caches_may_be_closed_and_collected_while_they_are_read(tmp_path):
     """Some of the caches publish, and share a name with a cache that stays."""
     stays = Cache("stays", log_interval=None, figures_dir=tmp_path / "figures")
     stays.get("a")
-    stays.observer.publication.run_now()
+    stays.engine.observed.observer.publication.run_now()
     registry = CollectorRegistry()
     # Ignore the objects that earlier tests have left.
     registry.register(Collector(lambda: [each for each in wheelcache.caches() if each.name in NAMES]))

@@ -59,7 +59,7 @@ UNUSED = {
     "len": len,
     "repr": repr,
     "decorating": lambda cache: cache.memoize()(lambda: 1),
-    "lag": lambda cache: cache.observer.state().lag,
+    "lag": lambda cache: cache.engine.observed.lag,
     "a listener": lambda cache: setattr(cache, "on_removal", print),
 }
 
@@ -95,7 +95,7 @@ def test_what_is_published_is_what_the_cache_says_of_itself(make, path, clock, m
         clock.advance(1)
     clock.advance(INTERVAL)
     (found,) = look(path, clock).workers("pages")
-    own = cache.observer.stats()
+    own = cache.engine.observed.observer.stats()
     assert (found.pid, found.core, found.max_entries) == (os.getpid(), IMPLEMENTATION, 100)
     total = only_at(path, clock)
     # The groups of keys are published for all workers together.
@@ -241,7 +241,7 @@ def test_the_calls_of_a_store_that_a_killed_worker_made_stay_and_its_open_breake
         from tests.watch.behind import use_store
         cache = make()
         use_store(cache, clock)
-        cache.observer.publication.run_now()
+        cache.engine.observed.observer.publication.run_now()
         print("published", flush=True)
         time.sleep(60)
         """,
@@ -389,7 +389,7 @@ def test_a_reset_during_a_publication_counts_nothing_twice_and_nothing_below_zer
         def reset():
             while not over.is_set():
                 look(path).reset()
-                assert min(look(path).caches[0].stats.counts()) >= 0
+                assert min(reading_of(look(path).caches[0].stats).counts) >= 0
                 time.sleep(0.001)
 
         thread = threading.Thread(target=reset)
@@ -450,7 +450,7 @@ def test_names_do_not_pile_up(make, path, clock, monkeypatch):
 def test_threads_that_publish_and_close_at_the_same_time_do_not_wait_for_each_other_for_ever(make, path, together):
     cache = make()
     cache.set("a", 1)
-    together(lambda number: cache.close() if number == 16 else cache.observer.publication.run_now())
+    together(lambda number: cache.close() if number == 16 else cache.engine.observed.observer.publication.run_now())
     assert only(path).workers == 0
 
 
@@ -474,7 +474,7 @@ def test_threads_that_publish_at_the_same_time_count_nothing_twice(make, path, t
     def work(number):
         for _ in range(10):
             cache.get("a")
-            cache.observer.publication.publisher.publish(60.0)
+            cache.engine.observed.observer.publication.publisher.publish(60.0)
 
     together(work)
     assert counted(path) == {"pages": 10 * THREADS}
@@ -488,7 +488,7 @@ def test_a_publication_of_the_wheel_thread_at_the_exit_counts_nothing_twice(path
         cache = make()
         use(cache, 1)
         cache.get("a")
-        ending = cache.observer.publication.publisher
+        ending = cache.engine.observed.observer.publication.publisher
         write = SiteFile.write
 
         def write_and_be_overtaken(*args, **options):

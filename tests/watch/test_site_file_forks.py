@@ -22,7 +22,7 @@ def test_a_fork_while_another_thread_is_inside_sqlite_leaves_a_child_that_can_us
 
         def publish():
             while not over.is_set():
-                caches[0].observer.publication.publisher.publish()
+                caches[0].engine.observed.observer.publication.publisher.publish()
                 time.sleep(0.001)
 
         def read():

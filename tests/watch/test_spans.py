@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from tests.watch.published import INTERVAL, Site, look
 from wheelcache import Cache
 from wheelcache.engine.runtime.clock import SystemClock
-from wheelcache.engine.stats import MISSES, NO_GROUP, GroupStats
+from wheelcache.engine.stats import MISSES
 from wheelcache.watch.key_groups import changes, group_stats
+from wheelcache.watch.rows import NO_GROUP, group_of
 from wheelcache.watch.spans import Span
 
 EPOCH = 1_000_000_800.0
@@ -115,7 +116,7 @@ def test_marks_that_come_late_are_split_and_the_groups_still_add_up_in_each_step
         cache.get(f"city:{number % 3}")
         cache.get_or_load(f"page:{number}", lambda: clock.advance(0.0001))
     clock._now += 25
-    cache.observer.recorder.run()
+    cache.engine.observed.observer.recorder.run()
     clock.advance(20)
     site = look(path, clock)
     span = site.span(EPOCH)
@@ -211,7 +212,7 @@ def test_whatever_groups_lose_their_places_the_changes_add_up_and_are_never_belo
         found = changes(now, before)
         assert all(min(row) >= 0 for row in found.values())
         sums.update({name: row[0] for name, row in found.items()})
-        assert sum(sums.values()) == sum(GroupStats.of(row).hits for row in now.values())
+        assert sum(sums.values()) == sum(group_of(row).hits for row in now.values())
         before = dict(now)
 
 

@@ -15,22 +15,11 @@ from tests.waiting import THREADS, until
 from wheelcache import Cache, RemovalCause, caches
 from wheelcache.core.contract import MissCause
 from wheelcache.core.tally import Tally
-from wheelcache.engine.stats import (
-    COUNTERS,
-    COUNTS,
-    LOAD_BOUNDS,
-    MISSES,
-    NOTHING,
-    REASONS,
-    CallStats,
-    Meter,
-    PageStats,
-    Stats,
-    StoreStats,
-    added,
-    subtracted,
-    whole_parts,
-)
+from wheelcache.engine.stats import COUNTERS, LOAD_BOUNDS, MISSES, Meter, Stats, whole_parts
+from wheelcache.near_cache.store_stats import CallStats, StoreStats
+from wheelcache.pages.page_stats import PageStats
+from wheelcache.pages.reasons import REASONS
+from wheelcache.watch.rows import COUNTS, NOTHING, added, reading_of, stats_of, subtracted
 
 EXPIRED, EVICTED, REPLACED, DELETED, CLEARED = RemovalCause
 
@@ -45,50 +34,52 @@ STATS = st.builds(
     Stats,
     **dict.fromkeys((*COUNTERS, "size", "weight"), NUMBERS),
     load_buckets=BUCKETS,
-    store=st.none() | STORES,
-    pages=st.none() | PAGES,
+    parts=st.fixed_dictionaries({}, optional={"store": STORES, "pages": PAGES}),
 )
+
+
+def counts(stats):
+    return reading_of(stats).counts
 
 
 def test_counters_and_gauges_and_buckets_are_all_there_is():
     names = {each.name for each in fields(Stats)}
-    assert names == {*COUNTERS, "size", "weight", "load_buckets", "groups", "store", "pages"}
+    assert names == {*COUNTERS, "size", "weight", "load_buckets", "groups", "parts"}
     assert len(Stats().load_buckets) == len(LOAD_BOUNDS) + 1
-    assert len(set(COUNTS)) == len(Stats().counts()) == len(NOTHING)
+    assert len(set(COUNTS)) == len(counts(Stats())) == len(NOTHING)
 
 
 @settings(max_examples=25)
 @given(STATS, STATS)
 def test_rows_add_up_and_stats_come_back_from_them(one, other):
-    row = added(one.counts(), other.counts())
-    total = Stats.of(row)
+    row = added(counts(one), counts(other))
+    total = stats_of(row)
     for name in COUNTERS:
         assert getattr(total, name) == getattr(one, name) + getattr(other, name)
     assert total.load_buckets == tuple(map(sum, zip(one.load_buckets, other.load_buckets, strict=True)))
-    assert total.counts() == row == added(other.counts(), one.counts())
-    assert subtracted(row, one.counts()) == other.counts()
+    assert counts(total) == row == added(counts(other), counts(one))
+    assert subtracted(row, counts(one)) == counts(other)
     assert total.requests == one.requests + other.requests
     assert total.hit_ratio + total.stale_ratio <= 1
     for cause, number in total.removals.items():
         assert number == one.removals[cause] + other.removals[cause]
     reads = [CallStats() if each.store is None else each.store.reads for each in (one, other)]
     assert total.store.reads.calls == reads[0].calls + reads[1].calls
-    assert Stats.of(row, has_store=False).store is None
+    assert stats_of(row, parts=["pages"]).store is None
     not_stored = [{} if each.pages is None else each.pages.not_stored for each in (one, other)]
     assert total.pages.not_stored.keys() <= set(REASONS)
     assert sum(total.pages.not_stored.values()) == sum(sum(each.values()) for each in not_stored)
-    assert Stats.of(row, has_pages=False).pages is None
+    assert stats_of(row, parts=["store"]).pages is None
 
 
 @settings(max_examples=25)
-@given(STATS, STATS)
-def test_what_was_counted_in_between_is_a_difference_and_gauges_are_what_they_are(one, other):
-    later = Stats.of(added(one.counts(), other.counts()), (other.size, other.weight, 1, 1, 0, 0, 0))
-    between = later - one
-    assert between.counts() == other.counts()
-    assert (between.size, between.weight) == (other.size, other.weight)
-    assert (between.store.breakers, between.store.open_breakers, between.store.trackers) == (1, 1, 0)
-    assert (Stats() - one).store is None
+@given(STATS)
+def test_gauges_come_back_from_their_row(stats):
+    reading = reading_of(stats)
+    found = stats_of(reading.counts, reading.gauges, stats.parts)
+    assert (found.size, found.weight) == (stats.size, stats.weight)
+    assert found.parts.keys() == stats.parts.keys()
+    assert found.store == stats.store
 
 
 def test_removals_and_misses_have_every_cause_by_its_value():

@@ -31,7 +31,7 @@ class WatchedClock(ManualClock):
 
 @pytest.fixture
 def lines(caplog):
-    caplog.set_level(logging.INFO, "wheelcache.engine.stats")
+    caplog.set_level(logging.INFO, "wheelcache.stats")
     return lambda: caplog.records
 
 
@@ -50,7 +50,7 @@ def test_the_line_has_the_figures_of_its_interval_only_and_the_same_as_fields(cl
     ]
     line = lines()[0]
     assert line.levelno == logging.INFO
-    assert line.name == "wheelcache.engine.stats"
+    assert line.name == "wheelcache.stats"
     assert (line.cache, line.qpm, line.hit_ratio, line.elements, line.hit, line.miss) == ("pages", 3, 66.7, 1, 2, 1)
 
 

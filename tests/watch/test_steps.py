@@ -57,7 +57,7 @@ def test_marks_that_come_late_are_split_and_nothing_is_lost(make, clock, path):
     cache = make()
     cache.set("a", 1)
     clock.advance(9)
-    recorder = cache.observer.recorder
+    recorder = cache.engine.observed.observer.recorder
     for _ in range(100):
         cache.get("a")
     clock._now += 25
@@ -74,14 +74,14 @@ def test_a_clock_that_is_set_spoils_no_step_and_no_total(make, clock, path, monk
     monkeypatch.setattr(SystemClock, "time", staticmethod(lambda: now[0] + clock()))
     cache = make(clock=lambda: clock())
     cache.set("a", 1)
-    publication = cache.observer.publication
+    publication = cache.engine.observed.observer.publication
 
     def minute():
         for _ in range(6):
             for _ in range(50):
                 cache.get("a")
             clock.advance(10)
-            cache.observer.recorder.run()
+            cache.engine.observed.observer.recorder.run()
             # The wheel thread, which runs on this clock as well, may have published a moment ago.
             publication.run_now()
 
@@ -90,7 +90,7 @@ def test_a_clock_that_is_set_spoils_no_step_and_no_total(make, clock, path, monk
     minute()
     assert counted(path) == {"pages": 600}
     clock.advance(4)
-    cache.observer.recorder.run()
+    cache.engine.observed.observer.recorder.run()
     publication.run_now()
     site = Site([cache])
     assert 0 < site.caches[0].minute.hits <= 600
@@ -114,7 +114,7 @@ def test_without_a_directory_there_are_the_steps_of_this_process(clock):
         assert {round(step.entries) for step in list(steps.values())[1:]} == {2}
     assert sum(step.hits for step in steps.values()) == 2
     clock.advance(100_000)
-    assert len(caches[0].observer.recorder.steps) <= 361 + 1441 + 67
+    assert len(caches[0].engine.observed.observer.recorder.steps) <= 361 + 1441 + 67
     without = Cache(clock=clock, keep_history=False)
     without.set("a", 1)
     clock.advance(100)

@@ -6,11 +6,10 @@ import pytest
 
 from tests.watch.processes import run
 from tests.watch.published import INTERVAL, look, only
-from wheelcache.engine.readable import CLEAR, PURGE
 from wheelcache.engine.runtime.clock import SystemClock
 from wheelcache.pages.figures import Figures
 from wheelcache.watch.dashboard.dashboard import Dashboard
-from wheelcache.watch.inquiries import PURGES_KEPT, inquiries_in
+from wheelcache.watch.inquiries import CLEAR, PURGE, PURGES_KEPT, inquiries_in
 from wheelcache.watch.metrics import read_process, read_site
 from wheelcache.watch.purge_targets import NotPurgeable, check_purgeable
 from wheelcache.watch.site_commands import figures

@@ -9,14 +9,10 @@ from django.conf import settings
 from django.core import checks
 from django.utils.module_loading import import_string
 
+from wheelcache.engine.guests import module_of
+
 WITHOUT_CLIENT: Final = ("wheelcache.django_backend.WheelCache", "wheelcache.django_backend.HostCache")
 """The backends that have no client, so that a site with them alone loads no part of ``near_cache``."""
-
-PARTS_OF_DJANGO_REDIS: Final = (
-    *("django_redis.client", "django_redis.pool"),
-    *("django_redis.compressors.identity", "django_redis.serializers.pickle"),
-)
-"""The modules that django-redis imports at the first use, by default."""
 
 
 class WheelCacheConfig(AppConfig):
@@ -33,7 +29,7 @@ class WheelCacheConfig(AppConfig):
 
     def ready(self) -> None:
         checks.register(_check("check_settings"), checks.Tags.caches)
-        checks.register(_check("check_shared_state"), checks.Tags.caches, deploy=True)
+        checks.register(_check("check_deployment"), checks.Tags.caches, deploy=True)
         for alias in settings.CACHES.values():
             _import_backend(alias["BACKEND"])
 
@@ -60,10 +56,5 @@ def _import_backend(path: str) -> None:
     # An error is reported at the first use.
     with suppress(ImportError):
         import_string(path)
-        if path in WITHOUT_CLIENT:
-            return
-        from wheelcache.near_cache.outage_rule import CLIENT_PACKAGES
-        from wheelcache.near_cache.socket_options import DJANGO_REDIS
-
-        for package in (*CLIENT_PACKAGES.get(path, ()), *(PARTS_OF_DJANGO_REDIS if path == DJANGO_REDIS else ())):
-            import_module(package)
+        if path not in WITHOUT_CLIENT and (clients := module_of("near_cache", "django_clients")) is not None:
+            clients.import_client(path)

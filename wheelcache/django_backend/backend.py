@@ -19,7 +19,7 @@ from django.db import close_old_connections
 from wheelcache.core.access import NO_TAGS, Serialized, is_printable
 from wheelcache.core.contract import HIDDEN, MISSING
 from wheelcache.django_backend.direct_access import follow_setting
-from wheelcache.django_backend.redis_calls import RedisCalls, check_xx
+from wheelcache.django_backend.redis_calls import RedisCalls
 from wheelcache.django_backend.request_context import act_for_request, shares_its_thread
 from wheelcache.django_backend.stores import Store, check_timeout, store_for
 from wheelcache.engine import options
@@ -331,7 +331,8 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
     ) -> Any:
         layer, cache_key, ttl = self._layer(key), self._key(key, version), self._ttl(timeout)
         if xx:
-            check_xx(nx=nx, tags=tags)
+            if nx or tags is not NO_TAGS:
+                raise ValueError(f"xx must be False with {'nx' if nx else 'tags'}, not True")
             return layer.replace(cache_key, value, ttl, self._fill_grace(key))
         tags = checked_tags(tags)
         if nx:
@@ -494,7 +495,10 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
     def _has_key(self, key: Any, version: int | None = None) -> Any:
         cache_key = self._key(key, version)
         found = self._layer(key).has(cache_key)
-        return found or (self._memory is not None and self.store.locks.holder(str(cache_key)) is not None)
+        return found or (
+            self._memory is not None
+            and any(locks.holder(str(cache_key)) is not None for locks in self.store.locks.all())
+        )
 
     def incr(self, key: Any, delta: int = 1, version: int | None = None, *, ignore_key_check: bool = False) -> int:
         """Do the same as Django's ``incr``. With ``ignore_key_check``, a missing key is set to ``delta``."""

@@ -12,8 +12,6 @@ from typing import Any
 
 from django.db import models
 
-from wheelcache.watch.dashboard.permissions import Permission
-
 
 class NoRows(models.Manager[Any]):
     """A manager that never queries: ``dumpdata`` reads every model, even a model without a table."""
@@ -33,9 +31,9 @@ class Dashboard(models.Model):
         base_manager_name = "objects"
         default_permissions = ()
         permissions = (
-            (str(Permission.VIEW_FIGURES), "Can view the figures of the caches"),
-            (str(Permission.OPERATE), "Can clear the caches and reset their figures"),
-            (str(Permission.INSPECT), "Can also find, list and delete entries of the caches"),
+            ("view_figures", "Can view the figures of the caches"),
+            ("operate", "Can clear the caches and reset their figures"),
+            ("inspect", "Can also find, list and delete entries of the caches"),
         )
 
     def __str__(self) -> str:

@@ -12,36 +12,21 @@ from math import inf
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Final
 
-from asgiref.sync import sync_to_async
 from django.core.cache.backends.base import DEFAULT_TIMEOUT
 
 from wheelcache.cache import Cache
-from wheelcache.core.access import NO_TAGS
+from wheelcache.django_backend.awaited import Awaited
 from wheelcache.engine import options
 from wheelcache.engine.glob_pattern import escaped, matcher
+from wheelcache.engine.guests import module_of
 from wheelcache.engine.keys import matching, text_of
 from wheelcache.engine.loading.steps import Call, Outcome, PerDriver, Steps, after, drive, drive_async, result, twins
-from wheelcache.timers.locks import Lock
 
 if TYPE_CHECKING:
     from wheelcache.django_backend.stores import Store
 
 MARK: Final = "\0 aA:*Ä\0"
 """A key that shows where the made keys contain the key. A key function that changes keys changes this one, too."""
-
-
-class Awaited:
-    """Gives the async methods of a cache the names of the synchronous ones: ``Awaited(cache).get`` is ``cache.aget``.
-
-    A method without an async version, such as django-redis's own methods, runs in a thread.
-    """
-
-    def __init__(self, cache: Any) -> None:
-        self._cache = cache
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._cache, f"a{name}", None)
-        return sync_to_async(getattr(self._cache, name)) if found is None else found
 
 
 class RedisCalls:
@@ -217,15 +202,15 @@ class RedisCalls:
         blocking: bool = True,
         blocking_timeout: float | None = None,
         thread_local: bool = True,
-    ) -> Lock:
-        """Return a lock, for ``with`` and ``async with``: see ``Lock``.
+    ) -> Any:
+        """Return a lock, for ``with`` and ``async with``: see ``wheelcache.timers.locks.Lock``.
 
         In a ``HostCache`` it excludes the processes of this machine, otherwise the threads and tasks of this process:
         see its attribute ``scope``. While it is held, ``has_key`` returns True for its name. It is not an entry, so it
         is not evicted, and neither ``delete`` nor ``clear`` releases it.
         """
-        name = str(self._key(key, version))
-        return Lock(self.store.locks, name, timeout, sleep, blocking, blocking_timeout, thread_local)
+        make, name = module_of("timers", "locks").Lock, str(self._key(key, version))
+        return make(self.store.locks.get(), name, timeout, sleep, blocking, blocking_timeout, thread_local)
 
     alock = lock
 
@@ -234,11 +219,6 @@ def selection(made: str, itersize: int | None) -> Callable[[list[Any]], list[Any
     """Return a function that selects the made keys that match a pattern."""
     options.count_or_none("itersize", itersize)
     return partial(matching, matcher(made))
-
-
-def check_xx(*, nx: bool, tags: Any) -> None:
-    if nx or tags is not NO_TAGS:
-        raise ValueError(f"xx must be False with {'nx' if nx else 'tags'}, not True")
 
 
 def _seconds(name: str, timeout: Any, per_second: int) -> Any:

@@ -13,7 +13,6 @@ from wheelcache.core.contract import RemovalCause
 from wheelcache.django_backend import stores
 from wheelcache.django_backend.backend import WheelCache
 from wheelcache.django_backend.stores import Store
-from wheelcache.near_cache.django_tiered import TieredCache, TieredStore
 
 OnRemoval = Callable[[Any, Any, RemovalCause], object]
 
@@ -78,8 +77,7 @@ class EntryRemoved(Signal):
         with self._attaching:
             before = store.cache.on_removal
             if self._listen in stores.watchers and not isinstance(before, _Listener):
-                sender = TieredCache if isinstance(store, TieredStore) else WheelCache
-                store.cache.on_removal = _Listener(location, sender, before)
+                store.cache.on_removal = _Listener(location, store.sender or WheelCache, before)
 
 
 entry_removed: Final = EntryRemoved()

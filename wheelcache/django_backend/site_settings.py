@@ -1,26 +1,21 @@
-"""The settings of the site that the backends and the dashboard need, beyond the OPTIONS of a cache."""
+"""The settings of the site that the backends need, beyond the OPTIONS of a cache."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.crypto import salted_hmac
-from django.utils.module_loading import import_string
 
+from wheelcache.engine import observer
+from wheelcache.engine.guests import module_of
 from wheelcache.engine.options import shown
-from wheelcache.watch.figures_directory import directory_of
-from wheelcache.watch.releases import MOST_CHARACTERS, name_release
 
-if TYPE_CHECKING:
-    from django.http import HttpRequest
-
-GUARD: Final = "WHEELCACHE_DASHBOARD_GUARD"
 DIRECT_ACCESS: Final = "WHEELCACHE_DIRECT_ACCESS"
 RELEASE: Final = "WHEELCACHE_RELEASE"
 
@@ -37,7 +32,7 @@ def figures_directory() -> Path | None:
     of a project on one host may differ only in the last. After a deploy into another base directory, the site has
     another directory for figures.
     """
-    return directory_of(site_identity("figures"))
+    return observer.figures_directory(site_identity("figures"))
 
 
 def site_identity(purpose: str) -> str:
@@ -85,39 +80,20 @@ def _has_settings(entry: Mapping[str, Any], location: Any, params: Mapping[str, 
     return not is_foreign and entry.get("LOCATION", "") == location and others == dict(params)
 
 
-def dashboard_guard() -> Callable[[HttpRequest], Any] | None:
-    """Return the function of ``WHEELCACHE_DASHBOARD_GUARD``, for sites whose users have no Django permissions.
-
-    Without the setting, return None: the permissions of Django's users decide.
-
-    Raises:
-        ImproperlyConfigured: if the setting is neither a function nor the dotted path of one.
-    """
-    given = guard = getattr(settings, GUARD, None)
-    if isinstance(given, str):
-        try:
-            guard = import_string(given)
-        except ImportError as error:
-            raise ImproperlyConfigured(f"{GUARD} is {shown(given)}, which cannot be imported: {error}") from error
-    if guard is not None and not callable(guard):
-        raise ImproperlyConfigured(
-            f"{GUARD} must be a function that receives the request, the dotted path of one, or None, not {shown(given)}"
-        )
-    return guard
-
-
 def use_release() -> None:
     """Name the release of this process as ``WHEELCACHE_RELEASE`` of the settings says, unless the environment does.
 
     Raises:
         ImproperlyConfigured: if the setting is not a string.
     """
+    releases = module_of("watch", "releases")
+    if releases is None:
+        return
     given = getattr(settings, RELEASE, "") if settings.configured else ""
-    if not isinstance(given, str) or len(given) > MOST_CHARACTERS:
-        raise ImproperlyConfigured(
-            f"{RELEASE} must be a string of at most {MOST_CHARACTERS} characters, not {shown(given)}"
-        )
-    name_release(given)
+    most = releases.MOST_CHARACTERS
+    if not isinstance(given, str) or len(given) > most:
+        raise ImproperlyConfigured(f"{RELEASE} must be a string of at most {most} characters, not {shown(given)}")
+    releases.name_release(given)
 
 
 def direct_access() -> bool:

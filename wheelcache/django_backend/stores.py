@@ -22,11 +22,12 @@ from wheelcache.django_backend.site_settings import cache_in_words, figures_dire
 from wheelcache.engine import options
 from wheelcache.engine.backend_access import ByPrefix
 from wheelcache.engine.codec import Codec, Pickle, is_bare, is_immutable
+from wheelcache.engine.guests import module_of
 from wheelcache.engine.option_table import DJANGO as OPTIONS
-from wheelcache.engine.option_table import OF_THE_SITE, Options
+from wheelcache.engine.option_table import OF_THE_SITE, Options, Setting
 from wheelcache.engine.options import SERIALIZER_TAKES
+from wheelcache.engine.runtime.shared_objects import Lazy
 from wheelcache.errors import FileUnusable
-from wheelcache.timers.locks import MachineLocks, ProcessLocks
 from wheelcache.transactions.django_connections import follow, open_transactions
 from wheelcache.transactions.followed_cache import FollowedCache
 
@@ -49,20 +50,21 @@ class Store:
     Attributes:
         fill_waits, fill_graces: see ``BackendAccess``.
         keeps_atoms: whether immutable values are stored as they are.
-        settings: the options, for operators.
-        locks: the locks of the entries.
+        sender: the class of backends that sends the signals of this store, if it is not ``WheelCache``.
+        locks: the table of the locks of the entries, made by the first ``lock``.
         followed: the cache under the overlays of transactions, with TRANSACTIONS.
     """
 
     __slots__ = (
-        *("_prefixes", "cache", "codec", "fill_graces", "fill_waits", "followed", "keeps_atoms", "locks", "settings"),
+        *("_checked", "_prefixes", "cache", "codec", "fill_graces", "fill_waits", "followed", "keeps_atoms", "locks"),
     )
 
     options: ClassVar[Options] = OPTIONS
+    sender: ClassVar[type | None] = None
 
     def __init__(self, name: str, checked: Mapping[str, Any], trust: array[int] | None = None) -> None:
-        self.settings = self.options.settings(checked)
-        self.fill_waits: ByPrefix = checked["fill_wait"]
+        self._checked = checked
+        self.fill_waits: ByPrefix = checked.get("fill_wait", ())
         self.fill_graces: ByPrefix = checked.get("fill_grace", ())
         self.codec = self._make_codec(checked["serializer"])
         self.keeps_atoms = checked["serializer"] in ("pickle", "reference")
@@ -78,11 +80,16 @@ class Store:
         with self.options.in_errors():
             self.cache = self._make_cache(arguments)
         self.followed = self._followed(checked)
-        self.locks = self._make_locks()
+        self.locks = Lazy(self._make_locks)
         self._prefixes: tuple[str, ...] = ()
         # A key of another form, such as one of KEY_FUNCTION, is in no group: it may have the secret key of a session
         # before a colon.
         self.cache.engine.group_by(())
+
+    @property
+    def settings(self) -> list[Setting]:
+        """The options, for operators."""
+        return self.options.settings(self._checked)
 
     def _make_cache(self, arguments: dict[str, Any]) -> Cache:
         return Cache(**arguments)
@@ -90,8 +97,8 @@ class Store:
     def _make_codec(self, serializer: str) -> Codec:
         return codec_of(serializer)
 
-    def _make_locks(self) -> MachineLocks | ProcessLocks:
-        return ProcessLocks(self.cache.engine.now)
+    def _make_locks(self) -> Any:
+        return module_of("timers", "locks").ProcessLocks(self.cache.engine.now)
 
     def group_keys(self, prefix: str) -> None:
         """Distinguish groups of the keys that begin with ``prefix``."""
@@ -101,7 +108,7 @@ class Store:
             self.cache.engine.group_by([each._replace(prefix=p + each.prefix) for p in prefixes for each in GROUPS])
 
     def _followed(self, checked: Mapping[str, Any]) -> FollowedCache | None:
-        databases = checked["transactions"]
+        databases = checked.get("transactions")
         if not databases:
             return None
         known = tuple(django_settings.DATABASES)

@@ -15,20 +15,21 @@ from wheelcache.engine.loading.loads import Loads
 from wheelcache.engine.loading.memoize import Group, Groups
 from wheelcache.engine.loading.misses import Misses
 from wheelcache.engine.machine_clock import now
+from wheelcache.engine.observed import StatsReader
+from wheelcache.engine.observer import Observer
 from wheelcache.engine.options import tag
-from wheelcache.engine.readable import CLEAR, CacheObserver, Readable, StatsReader
 from wheelcache.engine.runtime import lifecycle
 from wheelcache.engine.runtime.clock import unfrozen
 from wheelcache.engine.runtime.frozen_time import follow
 from wheelcache.engine.runtime.periodic_jobs import IdleCheck, PeriodicJobs
 from wheelcache.engine.runtime.wheel_driver import WheelDriver
+from wheelcache.engine.stats_log import StatsLog
 from wheelcache.engine.turns import Claims
 from wheelcache.engine.writing.entry_writer import EntryWriter
 from wheelcache.engine.writing.gate import Gate
 from wheelcache.engine.writing.removal_listener import RemovalListener
 from wheelcache.engine.writing.write_moments import WriteMoments
 from wheelcache.errors import DirectoryUnusable, FileUnusable
-from wheelcache.watch.computed_keys import ComputedKeys
 
 logger = logging.getLogger("wheelcache")
 
@@ -71,9 +72,9 @@ class CacheParts:
         actions: the functions that run the requests of operators, by action.
         before_clear: called by ``clear`` before it removes the entries; None unless an HTTP cache sets it.
         stats: reads the figures, also those of a store behind or of pages.
-        readable: the parts that the observer reads.
         idle_check: whether the cache is idle, so that the jobs can be paused.
-        observer, jobs: the observer of the cache, and the periodic jobs; they exist after ``attach``.
+        jobs: the periodic jobs: the log line, and the jobs of the observer.
+        observer: the observer of the cache, or None.
     """
 
     def __init__(
@@ -119,32 +120,23 @@ class CacheParts:
         self.loads.turns.claims = claims
         self.misses.loads = self.loads
         self.groups = Groups()
-        self.stats = StatsReader(self.core, self.loads.counts, self.loads.computed)
+        self.stats = StatsReader(self.core, self.loads.counts)
         if own_part is not None:
-            # What one process has computed, the others find: the sample stays empty.
-            self.stats.own_part, self.stats.computed, self.stats.is_shared = own_part, ComputedKeys(), True
-        self.actions: dict[str, Callable[..., Any]] = {CLEAR: self.clear}
+            self.stats.own_part, self.stats.is_shared = own_part, True
+        self.actions: dict[str, Callable[..., Any]] = {"clear": self.clear}
         self.before_clear: Callable[[], object] | None = None
-        self.readable = Readable(
-            options,
-            self.core,
-            self.driver,
-            self.stats,
-            self.loads.failures,
-            self.loads.computing,
-            self.actions,
-            self.writer.delete_many,
-            self.deletions,
-            self.delete_tags,
-            self.gate.is_in_use,
-            self.gate.open,
-        )
         self.idle_check = IdleCheck(self.stats.activity, self.writer.expect_first_write, lambda: not self.loads.is_idle)
+        self.jobs = PeriodicJobs(self.driver.clock, self.idle_check)
+        if options.log_interval is not None:
+            self.jobs.add(StatsLog(name, options.log_interval, self.driver.clock, self.stats))
+        self.observer: Observer | None = None
 
-    def attach(self, observer: CacheObserver) -> None:
-        """Let ``observer`` run its jobs while the cache is used. Called once, before the first use."""
+    def observe(self, observer: Observer) -> None:
+        """Notify ``observer`` from now on. An observer with jobs, which run while the cache is used, must be attached
+        before the first use."""
         self.observer = observer
-        self.jobs = PeriodicJobs(self.driver.clock, self.idle_check, observer.jobs)
+        self.loads.observe(observer)
+        self.jobs.add(*observer.jobs)
         if observer.publishes:
             self.gate.begin_with(self.jobs.start_jobs)
 
@@ -239,7 +231,8 @@ class CacheParts:
         self.keys.forget_locks()
         self.driver.after_fork_in_child()
         self.loads.after_fork_in_child()
-        self.observer.after_fork_in_child()
+        if self.observer is not None:
+            self.observer.after_fork_in_child()
         self.stats.after_fork_in_child()
         self.writer.after_fork_in_child()
         self.gate.after_fork_in_child()

@@ -14,8 +14,8 @@ from wheelcache.core.contract import STORED, Core, Watch
 from wheelcache.engine.cache_parts import CacheParts
 from wheelcache.engine.loading.loads import Loads
 from wheelcache.engine.loading.misses import Misses
+from wheelcache.engine.observed import ObservedCache, Part
 from wheelcache.engine.options import whole
-from wheelcache.engine.readable import PURGE, ObservedPages, ObservedStore
 from wheelcache.engine.runtime.clock import Clock
 from wheelcache.engine.turns import Claims, Turns
 from wheelcache.engine.writing.write_moments import WritesSince
@@ -41,6 +41,7 @@ class Engine:
         group_by: sets the rules for groups of keys: see ``Core.group_by``.
         wake: wakes the wheel thread, since there is work at an earlier time.
         start_jobs: starts the periodic jobs, at any use of the cache that is neither a look-up nor a write.
+        observed: the calls for the observer of the cache.
     """
 
     def __init__(self, parts: CacheParts) -> None:
@@ -63,6 +64,7 @@ class Engine:
         self.group_by = parts.core.group_by
         self.wake = parts.driver.wake
         self.start_jobs = parts.jobs.start_jobs
+        self.observed: Final = ObservedCache(parts)
 
     # Entries.
 
@@ -109,8 +111,8 @@ class Engine:
                 the clear out of the events.
         """
         self._parts.clear()
-        if by is not None:
-            self._parts.observer.note_clear(by)
+        if by is not None and self._parts.observer is not None:
+            self._parts.observer.cleared(by)
 
     def dropped_since(self, tags: tuple[str, ...], since: int) -> bool:
         """Return whether one of the tags was dropped after the moment ``since``, by any process."""
@@ -171,9 +173,9 @@ class Engine:
 
     # For copies of values in a store behind.
 
-    def keep_copies_of(self, store: ObservedStore) -> None:
+    def keep_copies_of(self, store: Part) -> None:
         """Include the statistics of ``store``, whose copies are here. The layer in front calls ``start_jobs``."""
-        self._parts.stats.store = store
+        self._parts.stats.parts["store"] = store
         self._parts.gate.open_early()
 
     def begin_store_write(self, key: Any) -> None:
@@ -194,7 +196,7 @@ class Engine:
 
     def keep_pages(
         self,
-        figures: ObservedPages,
+        figures: Part,
         clock: Clock,
         *,
         purge: Callable[[str], int],
@@ -208,8 +210,8 @@ class Engine:
             before_clear: called before each clear.
         """
         parts = self._parts
-        parts.stats.pages = figures
-        parts.actions[PURGE] = purge
+        parts.stats.parts["pages"] = figures
+        parts.actions["purge"] = purge
         parts.before_clear = before_clear
         turns = Turns(parts.core, parts.core.watch, clock)
         # Until the pages are stored, the cache must receive the requests of operators that outdate them.

@@ -7,6 +7,7 @@ without them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Final
@@ -24,3 +25,8 @@ def module_of(guest: str, name: str) -> Any:
     if find_spec(package) is None or find_spec(f"{package}.{name}") is None:
         return None
     return import_module(f"{package}.{name}")
+
+
+def modules_named(name: str) -> Iterator[Any]:
+    """Iterate over the modules ``name`` of all guests that have one."""
+    return filter(None, (module_of(guest, name) for guest in GUESTS))

@@ -1,12 +1,12 @@
 """All options: their names in the engine, in Django and in Flask, their checks, defaults and descriptions.
 
 The arguments of ``Cache``, the options of both backends, the system checks, the errors of unknown options and the
-option tables of the documentation are made from ``TABLE``.
+option tables of the documentation are made from ``TABLE``. The options of a guest are in its module ``options``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import Flag, auto
@@ -15,29 +15,22 @@ from typing import Any, Final, NamedTuple
 
 from wheelcache.engine import options
 from wheelcache.engine.codec import size_of
+from wheelcache.engine.guests import module_of
 from wheelcache.engine.options import Check
 from wheelcache.engine.runtime.clock import SystemClock
 from wheelcache.errors import DirectoryUnusable
 
 
 class TakenBy(Flag):
-    """The classes that accept an option: ``Cache``, and each framework's cache in memory, of the machine, or tiered."""
+    """The interfaces that have an option: ``Cache``, and the caches of both frameworks."""
 
     ENGINE = auto()
-    WHEEL = auto()
-    HOST = auto()
-    TIERED = auto()
+    BACKENDS = auto()
 
 
 ENGINE_ONLY: Final = TakenBy.ENGINE
-WHEEL: Final = TakenBy.WHEEL
-HOST: Final = TakenBy.HOST
-TIERED: Final = TakenBy.TIERED
-OWN_ENTRIES: Final = WHEEL | HOST
-BACKENDS: Final = OWN_ENTRIES | TIERED
+BACKENDS: Final = TakenBy.BACKENDS
 ALL: Final = TakenBy.ENGINE | BACKENDS
-NOT_TIERED: Final = TakenBy.ENGINE | OWN_ENTRIES
-NOT_HOST: Final = TakenBy.ENGINE | WHEEL | TIERED
 
 NOT_GIVEN: Final = object()
 
@@ -50,18 +43,24 @@ OF_THE_SITE: Final = object()
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """The name of an option in one interface, and the values that it accepts there.
+    """An option in the settings of one framework.
 
     Attributes:
-        name: the name in the settings of the interface.
-        check, default, meaning: the check, the default and the description in this interface, if they differ from those
-            of the option. The check need not accept the default: see CULL_FREQUENCY.
+        name: the name, if it is not the usual one: in Django, the option's name in capitals, and in Flask, the same.
+        check, default, meaning: the check, the default and the description, if they differ from those of the option.
+            The check need not accept the default: see CULL_FREQUENCY.
+        is_option: whether this framework has the option.
     """
 
-    name: str
+    name: str = ""
     check: Check | None = None
     default: Any = NOT_GIVEN
     meaning: str = ""
+    is_option: bool = True
+
+
+USUAL: Final = Spelling()
+NO_OPTION: Final = Spelling(is_option=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +69,12 @@ class Option:
 
     Attributes:
         name: the name of the argument of ``Cache``. Options that only backends have are named in the same way.
-        taken_by: the classes that accept the option.
+        taken_by: the interfaces that have the option.
         check, default: see ``Spelling``.
         meaning: the description in the documentation; empty if only the engine has the option: see ``Cache``.
         is_secret: whether the value is hidden from operators.
+        django, flask: the option in the settings of these frameworks.
+        needs: checks a given value against the other options. It receives the names of the options in the interface.
     """
 
     name: str
@@ -82,6 +83,9 @@ class Option:
     default: Any
     meaning: str = ""
     is_secret: bool = False
+    django: Spelling = USUAL
+    flask: Spelling = USUAL
+    needs: Callable[[Mapping[str, Any], Callable[[str], str]], None] | None = None
 
     def spelled(self, spelling: Spelling) -> Option:
         """Return this option with the check and the default that it has in an interface."""
@@ -106,146 +110,112 @@ class Option:
         return str(value) if isinstance(value, str | Path) and value else repr(value)
 
 
+class OfGuest(NamedTuple):
+    """The row of an option of the backends that is described in the module ``options`` of a guest.
+
+    A setting that names the option loads the module. Without the guest, there is no such option.
+    """
+
+    name: str
+    guest: str
+
+    def find(self) -> Option | None:
+        module = module_of(self.guest, "options")
+        return None if module is None else next(row for row in module.OPTIONS if row.name == self.name)
+
+
+def _adaptive_needs_a_bound(checked: Mapping[str, Any], spelled: Callable[[str], str]) -> None:
+    if checked["policy"] == "adaptive" and checked["max_entries"] is None:
+        name, needed = spelled("policy"), spelled("max_entries")
+        raise ValueError(f"{name} 'adaptive' needs {needed}, a whole number >= 1, not None")
+
+
 TABLE: Final = (
-    # For the copies of a tiered cache.
-    Option("l2", TIERED, options.unchecked, None, "the other cache"),
-    Option("l2_options", TIERED, options.unchecked, None, "the `CACHE_OPTIONS` of the other cache", is_secret=True),
-    Option("l1_timeout", TIERED, options.seconds, 60.0, "the maximum lifetime of a copy in seconds"),
-    Option("l2_timeout", TIERED, options.seconds, 1.0, "the timeout of the other cache's sockets in seconds"),
     Option(
-        "fail_safe",
-        TIERED,
-        options.flag,
-        False,
-        "whether copies are returned while the other cache fails, for `GRACE` seconds after their expiry",
+        *("max_entries", ALL, options.count_or_none, None, "the maximum number of entries"),
+        django=Spelling(check=options.as_django_reads(options.count_or_none), default=10_000),
+        flask=Spelling("threshold", options.zero_for(THRESHOLD, options.whole), THRESHOLD),
     ),
-    Option(
-        "grace", TIERED, options.seconds, 300.0, "seconds after the expiry of a copy for which `FAIL_SAFE` returns it"
-    ),
-    Option(
-        "writes_without_l2",
-        TIERED,
-        options.one_of("drop", "refuse"),
-        "drop",
-        "with `FAIL_SAFE`, whether a write that fails is dropped or raises the exception",
-    ),
-    # For every cache.
-    Option("max_entries", ALL, options.count_or_none, None, "the maximum number of entries"),
-    Option("location", HOST, options.text, "", "an absolute path: the folder of the entries; otherwise a name"),
-    Option("max_size", HOST, options.size, 128 << 20, "the maximum size of all keys and values in bytes"),
     Option(
         "policy",
-        NOT_HOST,
+        ALL,
         options.one_of("lru", "adaptive"),
         "lru",
         'the entries that leave a full cache: `"lru"`, the least recently used; `"adaptive"`, by recency or frequency '
         "(compiled core only)",
+        needs=_adaptive_needs_a_bound,
     ),
     Option(
         "cull_frequency",
-        OWN_ENTRIES,
+        BACKENDS,
         options.as_django_reads(options.whole),
         None,
         "has no effect, since a full cache evicts entries one at a time",
+        flask=NO_OPTION,
     ),
-    Option("default_timeout", OWN_ENTRIES, options.timeout, 300, "seconds or a `timedelta`; `0` for never"),
     Option(
-        *("default_timeout", TIERED, options.or_none(options.finite_timeout), None),
-        "the default timeout of the other cache",
+        *("default_timeout", BACKENDS, options.timeout, 300, "seconds or a `timedelta`; `0` for never"),
+        django=NO_OPTION,
     ),
-    Option("ignore_delete_many_errors", BACKENDS, options.unchecked, False, "has no effect, since deletes cannot fail"),
-    Option("key_prefix", OWN_ENTRIES, options.text, "", "a prefix of every key"),
     Option(
-        "max_weight", NOT_HOST, options.count_or_none, None, "the maximum size of all keys, values and entries in bytes"
+        *("ignore_delete_many_errors", BACKENDS, options.unchecked, False),
+        "has no effect, since deletes cannot fail",
+        django=NO_OPTION,
+    ),
+    Option("key_prefix", BACKENDS, options.text, "", "a prefix of every key", django=NO_OPTION),
+    Option(
+        *("max_weight", ALL, options.count_or_none, None),
+        "the maximum size of all keys, values and entries in bytes",
+        django=Spelling("MAX_BYTES"),
+        flask=Spelling("max_bytes"),
     ),
     Option("weigher", ENGINE_ONLY, options.function_or_none, None),
     Option("ttl", ENGINE_ONLY, options.ttl, None),
     Option("jitter", ALL, options.fraction, 0.05, "every timeout is shortened by a random fraction of at most this"),
     Option("interval", ALL, options.interval, 1.0, "seconds per tick of the wheel"),
-    Option(
-        "log_interval", ALL, options.interval_or_none, 60.0, "seconds between lines of logger `wheelcache.engine.stats`"
-    ),
+    Option("log_interval", ALL, options.interval_or_none, 60.0, "seconds between lines of logger `wheelcache.stats`"),
     Option("keep_history", ENGINE_ONLY, options.flag, True),
-    Option("name", ALL, options.text, "default", "the name of the cache in log lines"),
+    Option("name", ALL, options.text, "default", "the name of the cache in log lines", django=NO_OPTION),
     Option(
         "serializer",
         BACKENDS,
         options.serializer_name,
         "pickle",
         '`"pickle"` keeps immutable values as they are and pickles the others',
+        flask=NO_OPTION,
     ),
-    Option(
-        "fill_wait",
-        BACKENDS,
-        options.waits,
-        (),
-        "seconds for which a `get` waits, after a miss, for another caller to compute the value",
-    ),
-    Option(
-        "fill_grace",
-        OWN_ENTRIES,
-        options.waits,
-        (),
-        "seconds after its timeout for which the old value is returned while another caller computes the new one",
-    ),
-    Option(
-        "transactions",
-        BACKENDS,
-        options.transactions,
-        False,
-        "whether values and deletes inside a transaction of the database reach others when it is committed; "
-        "or a list of aliases of `DATABASES`",
-    ),
+    OfGuest("fill_wait", "fill_waits"),
+    OfGuest("fill_grace", "fill_waits"),
+    OfGuest("transactions", "transactions"),
     Option(
         "background_context",
-        NOT_TIERED,
+        ALL,
         options.function_or_none,
         None,
         "a function, or its dotted path; returns a context manager, which is entered around each background load",
+        django=Spelling(check=options.function_by_path_or_none),
+        flask=Spelling(check=options.function_by_path_or_none),
     ),
     Option("trust", ENGINE_ONLY, options.word_or_none, None),
     Option(
-        "figures_dir",
-        ALL,
-        options.path_or_none,
-        None,
+        *("figures_dir", ALL, options.path_or_none, None),
         "the directory in which the workers publish their figures for each other",
+        django=Spelling(default=OF_THE_SITE),
     ),
-    Option("inspect", BACKENDS, options.flag, False, "the dashboard finds, lists and deletes entries for inspectors"),
+    OfGuest("inspect", "watch"),
     Option("on_removal", ENGINE_ONLY, options.function_or_none, None),
     Option("clock", ENGINE_ONLY, options.function, SystemClock.steady),
 )
-"""Names are the same in the engine and in Flask, and in capitals in Django. Exceptions are in the following tables."""
 
-IN_DJANGO: Final[dict[str, Spelling | None]] = {
-    "l2": Spelling("L2", options.text),
-    "l2_options": None,
-    "max_entries": Spelling("MAX_ENTRIES", options.as_django_reads(options.count_or_none), 10_000),
-    "default_timeout": None,
-    "ignore_delete_many_errors": None,
-    "key_prefix": None,
-    "location": None,
-    "max_weight": Spelling("MAX_BYTES"),
-    "name": None,
-    "background_context": Spelling("BACKGROUND_CONTEXT", options.function_by_path_or_none),
-    "figures_dir": Spelling("FIGURES_DIR", default=OF_THE_SITE),
-}
-"""The options with another name, check or default in Django's settings; None for options that do not exist there."""
 
-IN_FLASK: Final[dict[str, Spelling | None]] = {
-    "max_entries": Spelling("threshold", options.zero_for(THRESHOLD, options.whole), THRESHOLD),
-    "cull_frequency": None,
-    "max_weight": Spelling("max_bytes"),
-    "serializer": None,
-    "transactions": Spelling(
-        "transactions",
-        options.flag,
-        meaning="whether values and deletes inside a transaction that the site announces reach others when it is "
-        "committed",
-    ),
-    "background_context": Spelling("background_context", options.function_by_path_or_none),
-}
-"""The same for Flask's configuration."""
+def rows_for(taken_by: TakenBy, *instead: Option, without: Collection[str] = ()) -> tuple[Option | OfGuest, ...]:
+    """Return the rows of an interface, or of a backend of a guest, which has some of them in another form or not."""
+    replaced = {row.name: row for row in instead}
+    return tuple(
+        replaced.get(row.name, row)
+        for row in TABLE
+        if (taken_by in row.taken_by if isinstance(row, Option) else taken_by is BACKENDS) and row.name not in without
+    )
 
 
 class Setting(NamedTuple):
@@ -265,58 +235,78 @@ class Setting(NamedTuple):
 
 
 class Options(Mapping[str, Option]):
-    """The options of one interface, with the names, checks and defaults of this interface."""
+    """The options of one interface, with the names, checks and defaults of this interface.
 
-    def __init__(
-        self, taken_by: TakenBy, spellings: Mapping[str, Spelling | None], spell: Callable[[str], str] = str
-    ) -> None:
-        self._by_name: dict[str, Option] = {}
-        for option in TABLE:
-            spelling = spellings.get(option.name, Spelling(spell(option.name)))
-            if taken_by in option.taken_by and spelling is not None:
-                self._by_name[spelling.name] = option.spelled(spelling)
+    Args:
+        rows: the options.
+        framework: "django", "flask", or "" for the engine.
+    """
+
+    def __init__(self, rows: Iterable[Option | OfGuest], framework: str = "") -> None:
+        self._framework = framework
+        self._rows: dict[str, Option | OfGuest] = {}
+        self._of_guests: dict[str, Option] = {}
+        for row in rows:
+            if isinstance(row, OfGuest):
+                self._rows[self._usual_name(row)] = row
+            elif (spelling := self._spelling(row)).is_option:
+                self._rows[spelling.name or self._usual_name(row)] = row.spelled(spelling)
+
+    def _usual_name(self, row: Option | OfGuest) -> str:
+        return row.name.upper() if self._framework == "django" else row.name
+
+    def _spelling(self, option: Option) -> Spelling:
+        return getattr(option, self._framework, USUAL)
 
     def __getitem__(self, name: str) -> Option:
-        return self._by_name[name]
+        row = self._rows[name]
+        if not isinstance(row, OfGuest):
+            return row
+        if name not in self._of_guests:
+            option = row.find()
+            if option is None:
+                raise KeyError(name)
+            self._of_guests[name] = option.spelled(self._spelling(option))
+        return self._of_guests[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._by_name)
+        return (name for name in self._rows if name in self)
 
     def __len__(self) -> int:
-        return len(self._by_name)
+        return len([*self])
 
     def unknown(self, given: Iterable[Any], cache: str) -> str | None:
         """Return a message about the names in ``given`` that are not options: see ``options.unknown``."""
-        return options.unknown(given, self, cache)
+        given = [*given]
+        return None if all(name in self for name in given) else options.unknown(given, self, cache)
 
     def checked(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values of all options by ``Option.name``: the checked values of ``given``, and defaults.
+        """Return the values of the options by ``Option.name``: the checked values of ``given``, and defaults.
+
+        The options of guests are left out if they have their defaults.
 
         Raises:
             TypeError, ValueError: if a value is invalid. The message names the option as in this interface.
         """
-        checked = {
-            option.name: option.check(name, given[name]) if name in given else option.default
-            for name, option in self.items()
-        }
-        if checked.get("policy") == "adaptive" and checked["max_entries"] is None:
-            name, needed = self.spelled("policy"), self.spelled("max_entries")
-            raise ValueError(f"{name} 'adaptive' needs {needed}, a whole number >= 1, not None")
-        waits = [prefix for prefix, wait in checked.get("fill_wait", ()) if wait]
-        for prefix, grace in checked.get("fill_grace", ()):
-            if grace and not any(prefix.startswith(each) or each.startswith(prefix) for each in waits):
-                name, needed = self.spelled("fill_grace"), self.spelled("fill_wait")
-                keys = f" of keys that begin with {prefix!r}" if prefix else ""
-                raise ValueError(f"{name}{keys} needs {needed}: without it, no `get` waits for another caller")
+        checked = {row.name: row.default for row in self._rows.values() if isinstance(row, Option)}
+        found = [(name, self[name]) for name in self._rows if name in given]
+        for name, option in found:
+            checked[option.name] = option.check(name, given[name])
+        for name, option in found:
+            if option.needs is not None:
+                option.needs(checked, self.spelled)
+            if name in self._of_guests and checked[option.name] == option.default:
+                del checked[option.name]
         return checked
 
     def spelled(self, option: str) -> str:
         """Return the name of an option in this interface."""
-        return next(name for name, each in self.items() if each.name == option)
+        return next(name for name, row in self._rows.items() if row.name == option)
 
     def for_engine(self, checked: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments of ``Cache``. Backends weigh entries in bytes."""
-        arguments = {option.name: checked[option.name] for option in self.values() if TakenBy.ENGINE in option.taken_by}
+        rows = (row for row in self._rows.values() if isinstance(row, Option) and TakenBy.ENGINE in row.taken_by)
+        arguments = {row.name: checked[row.name] for row in rows}
         if arguments.get("max_weight") is not None:
             arguments["weigher"] = size_of
         return arguments
@@ -331,31 +321,14 @@ class Options(Mapping[str, Option]):
 
     def settings(self, checked: Mapping[str, Any]) -> list[Setting]:
         """Return the settings for operators, from the result of ``checked``."""
-        return [
-            Setting(
-                name,
-                option.in_words(checked[option.name]),
-                checked[option.name] == option.default,
-                option.meaning.replace("`", ""),
-            )
-            for name, option in self.items()
-            if option.name in checked
-        ]
+        found = []
+        for name, option in self.items():
+            if option.name in checked or name in self._of_guests:
+                value, meaning = checked.get(option.name, option.default), option.meaning.replace("`", "")
+                found.append(Setting(name, option.in_words(value), value == option.default, meaning))
+        return found
 
 
-def is_inspectable(settings: Iterable[Setting]) -> bool:
-    """Return whether a cache with these settings has the option ``inspect``."""
-    return any(each.name.casefold() == "inspect" and not each.is_default for each in settings)
-
-
-ENGINE: Final = Options(TakenBy.ENGINE, {})
-DJANGO: Final = Options(WHEEL, IN_DJANGO, str.upper)
-DJANGO_HOST: Final = Options(
-    HOST,
-    {**IN_DJANGO, "max_entries": Spelling("MAX_ENTRIES", options.as_django_reads(options.count_or_none))},
-    str.upper,
-)
-DJANGO_TIERED: Final = Options(TIERED, IN_DJANGO, str.upper)
-FLASK: Final = Options(WHEEL, IN_FLASK)
-FLASK_HOST: Final = Options(HOST, {**IN_FLASK, "max_entries": Spelling("max_entries")})
-FLASK_TIERED: Final = Options(TIERED, IN_FLASK)
+ENGINE: Final = Options(rows_for(ENGINE_ONLY))
+DJANGO: Final = Options(rows_for(BACKENDS), "django")
+FLASK: Final = Options(rows_for(BACKENDS), "flask")

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import timedelta
 from difflib import get_close_matches
 from itertools import islice
-from math import inf, isfinite, isinf
+from math import inf, isfinite
 from numbers import Real
 from pathlib import Path
 from pkgutil import resolve_name
@@ -78,9 +78,10 @@ def _is_duration(value: float) -> bool:
     return value > 0 and isfinite(value)
 
 
-def _number(
+def number(
     accepted: str, kind: Any, is_allowed: Callable[[Any], bool], convert: Callable[[Any], T]
 ) -> Callable[[str, Any], T]:
+    """Return a check for a number of the type ``kind`` that ``is_allowed``; ``accepted`` is this in words."""
     return lambda name, value: convert(_checked(name, value, accepted, kind, is_allowed))
 
 
@@ -94,12 +95,7 @@ def _is_interval(value: float) -> bool:
     return isfinite(value) and value >= 1e-6
 
 
-_seconds: Final = _number("a number of seconds > 0", Real, _is_duration, float)
-
-
-def size(name: str, value: Any) -> int:
-    """Check a number of bytes, at least one mebibyte."""
-    return _checked(name, value, "a number of bytes, an int >= 1048576", int, lambda number: number >= 1 << 20)  # type: ignore[no-any-return]
+_seconds: Final = number("a number of seconds > 0", Real, _is_duration, float)
 
 
 def seconds(name: str, value: Any) -> float:
@@ -110,25 +106,25 @@ def seconds(name: str, value: Any) -> float:
 
 seconds_or_none: Final = _or_none("a number of seconds > 0, or None", Real, _is_duration, float)
 
-seconds_or_zero: Final = _number("a number of seconds >= 0", Real, lambda given: given >= 0 and isfinite(given), float)
+seconds_or_zero: Final = number("a number of seconds >= 0", Real, lambda given: given >= 0 and isfinite(given), float)
 
-interval: Final = _number("a number of seconds > 0, at least 0.000001", Real, _is_interval, float)
+interval: Final = number("a number of seconds > 0, at least 0.000001", Real, _is_interval, float)
 """Check a finite time of at least a microsecond. With a shorter one, a float cannot count the ticks of a year."""
 
 interval_or_none: Final = _or_none("a number of seconds > 0, or None (at least 0.000001)", Real, _is_interval, float)
 
-count: Final = _number("a whole number >= 1", int, lambda given: given >= 1, int)
+count: Final = number("a whole number >= 1", int, lambda given: given >= 1, int)
 
 count_or_none: Final = _or_none("a whole number >= 1, or None for no bound", int, lambda given: given >= 1, int)
 
-slots: Final = _number("a whole number from 1 to 16,384", int, lambda given: 1 <= given <= 16_384, int)
+slots: Final = number("a whole number from 1 to 16,384", int, lambda given: 1 <= given <= 16_384, int)
 """Check a number of slots. Finding the next timer may mean checking every slot, which takes a millisecond."""
 
-whole: Final = _number("a whole number >= 0", int, lambda given: given >= 0, int)
+whole: Final = number("a whole number >= 0", int, lambda given: given >= 0, int)
 
-fraction: Final = _number("a fraction, 0 <= fraction < 1", Real, lambda given: 0 <= given < 1, float)
+fraction: Final = number("a fraction, 0 <= fraction < 1", Real, lambda given: 0 <= given < 1, float)
 
-share: Final = _number("a share, 0 < share <= 1", Real, lambda given: 0 < given <= 1, float)
+share: Final = number("a share, 0 < share <= 1", Real, lambda given: 0 < given <= 1, float)
 
 share_or_none: Final = _or_none("a fraction, 0 < fraction < 1, or None", Real, lambda given: 0 < given < 1, float)
 
@@ -253,13 +249,6 @@ def django_timeout(name: str, value: Any) -> Any:
     )
 
 
-def finite_timeout(name: str, value: Any) -> float:
-    """Check a timeout as ``timeout`` does, but not an infinite one: the caches of cachelib cannot read it."""
-    if isinstance(value, float) and isinf(value):
-        raise ValueError(f"{name} must be a number of seconds (0 for never) or a timedelta, not {shown(value)}")
-    return timeout(name, value)
-
-
 def or_none(check: Check) -> Check:
     """Return a check that accepts None as well as the values of ``check``."""
     return lambda name, value: None if value is None else check(name, value)
@@ -301,32 +290,6 @@ def flag(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise TypeError(f"{name} must be True or False, not {shown(value)}")
     return value
-
-
-def waits(name: str, value: Any) -> tuple[tuple[str, float], ...]:
-    """Check a number of seconds for every key, or a dict from key prefixes to seconds. 0 means no wait.
-
-    Returns:
-        Pairs of prefix and seconds, the longest prefix first.
-    """
-    accepted = "a number of seconds >= 0, or a dict of key prefixes (strings) to such numbers"
-    given = value if isinstance(value, Mapping) else {"": value}
-    for prefix, each in given.items():
-        if not isinstance(prefix, str):
-            raise TypeError(f"{name} must be {accepted}, not {shown(value)}")
-        _checked(name, each, accepted, Real, lambda seconds: seconds >= 0 and isfinite(seconds))
-    # Prefixes of equal length are sorted as well, so that equal dicts give the same pairs.
-    longest_first = sorted(given, key=lambda prefix: (-len(prefix), prefix))
-    return tuple((prefix, float(given[prefix])) for prefix in longest_first) if any(given.values()) else ()
-
-
-def transactions(name: str, value: Any) -> bool | tuple[str, ...]:
-    """Check whether, or the aliases of the databases whose transactions, a cache follows."""
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, list | tuple) and value and all(isinstance(each, str) for each in value):
-        return tuple(value)
-    raise TypeError(f"{name} must be True, False or a list of aliases of DATABASES, not {shown(value)}")
 
 
 def one_of(*accepted: str) -> Check:

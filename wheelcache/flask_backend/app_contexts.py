@@ -13,10 +13,10 @@ from typing import Final
 from flask import Flask, ctx, current_app, g, has_app_context, request
 
 from wheelcache.core.contract import VIEW
+from wheelcache.engine import observer
 from wheelcache.engine.loading.background import surroundings
 from wheelcache.engine.runtime import threads
 from wheelcache.engine.runtime.request_scope import Lease, current_scope
-from wheelcache.watch.figures_directory import directory_of
 
 HELD_BEFORE: Final = "_wheelcache_held_before"
 """The name in an app context's ``g`` of the leases that were held before the context first asked for one."""
@@ -80,4 +80,5 @@ threads.not_copied.extend(vars(ctx)[name] for name in ("AppContext", "RequestCon
 def figures_directory(app: Flask) -> Path | None:
     """Return the directory for figures without ``figures_dir``, which is the same for all processes of the app."""
     # One installed package may serve several sites, each with an instance folder of its own.
-    return directory_of(f"flask {app.name} {Path(app.root_path).resolve()} {Path(app.instance_path).resolve()}")
+    site = f"flask {app.name} {Path(app.root_path).resolve()} {Path(app.instance_path).resolve()}"
+    return observer.figures_directory(site)

@@ -72,14 +72,7 @@ class WheelCache(EngineBackend):
         self._use_engine(engine, checked, OPTIONS)
 
     def _use_engine(self, engine: Cache, checked: dict[str, Any], table: Options) -> None:
-        super().__init__(
-            engine,
-            default_timeout=checked["default_timeout"],
-            ignore_delete_many_errors=checked["ignore_delete_many_errors"],
-            fill_waits=checked["fill_wait"],
-            fill_graces=checked["fill_grace"],
-            settings=table.settings(checked),
-        )
+        super().__init__(engine, checked, table)
         # A plain string, even if the option is of a subclass such as an Enum: compiled code accepts no other.
         self._prefix = f"{checked['key_prefix']}"
         self._group_keys()

@@ -18,7 +18,7 @@ from wheelcache.cache import Cache
 from wheelcache.core.access import MAX_FAST_TTL, NO_TAGS
 from wheelcache.core.contract import MISSING, GroupRule, Record
 from wheelcache.engine import options
-from wheelcache.engine.backend_access import NOTHING, BackendAccess, ByPrefix, checked_tags
+from wheelcache.engine.backend_access import NOTHING, BackendAccess, checked_tags
 from wheelcache.engine.codec import Codec, Pickle, Serializer, is_bare, is_immutable
 from wheelcache.engine.loading.adaptive import seconds_for
 from wheelcache.engine.loading.policy import PLAIN, LoadPolicy
@@ -78,11 +78,9 @@ class EngineBackend(BackendAccess, BaseCache):
     """A cachelib cache with an engine.
 
     Args:
-        fill_waits, fill_graces: see ``BackendAccess``.
-        settings: see below.
+        checked: the options by their names in ``table``, checked.
 
     Attributes:
-        settings: the options, for operators.
         serializer: in cachelib's form. If it is set on the class or on the object, it replaces pickle and receives
             every value except ints and None.
         keeps: returns whether a value is stored as it is.
@@ -94,30 +92,31 @@ class EngineBackend(BackendAccess, BaseCache):
     def __init__(
         self,
         engine: Cache,
-        *,
-        default_timeout: float,
-        ignore_delete_many_errors: bool,
-        fill_waits: ByPrefix,
-        fill_graces: ByPrefix,
-        settings: list[Setting],
+        checked: dict[str, Any],
+        table: Options,
     ) -> None:
         super().__init__()
         # cachelib before version 0.16 has no such parameter.
-        self.ignore_delete_many_errors = ignore_delete_many_errors
+        self.ignore_delete_many_errors = checked["ignore_delete_many_errors"]
         # cachelib converts it to an int; fractions are kept here.
-        self.default_timeout = default_timeout  # type: ignore[assignment]
-        self._use_cache(engine, fill_waits, fill_graces)
+        self.default_timeout = checked["default_timeout"]
+        self._options, self._table = checked, table
+        self._use_cache(engine, checked.get("fill_wait", ()), checked.get("fill_grace", ()))
         # Their values are made, and not computed by the site.
         self._misses.loads.leave_out(is_memoize_version)
         # Every key is stored as it is.
         self._max_key_length = 0
-        self.settings = settings
         self._use_serializer()
 
     @property
     def engine(self) -> Cache:
         """The cache with the entries, or with the copies."""
         return self._cache
+
+    @property
+    def settings(self) -> list[Setting]:
+        """The options, for operators."""
+        return self._table.settings(self._options)
 
     def is_of_this_process(self) -> bool:
         """Return whether each process has its own entries."""
@@ -391,7 +390,7 @@ class EngineBackend(BackendAccess, BaseCache):
 
 def followed_cache(cache: Cache, checked: Mapping[str, Any], *, has_store: bool = False) -> FollowedCache | None:
     """Return what finds the announced transactions, with the option ``transactions``."""
-    if not checked["transactions"]:
+    if not checked.get("transactions"):
         return None
     return FollowedCache(
         cache,

@@ -14,10 +14,10 @@ from wheelcache.django_backend.backend import WheelCache
 from wheelcache.django_backend.site_settings import aliases_of, site_identity
 from wheelcache.django_backend.stores import Store, codec_of, store_for
 from wheelcache.engine.codec import Codec
-from wheelcache.engine.option_table import DJANGO_HOST as OPTIONS
 from wheelcache.engine.option_table import Options
 from wheelcache.host_cache.host_core import is_storable
 from wheelcache.host_cache.hosted_cache import HostedCache, PythonAccess
+from wheelcache.host_cache.options import DJANGO_HOST as OPTIONS
 from wheelcache.host_cache.place import Place, check_location, folder_of, test_process
 from wheelcache.timers.locks import MachineLocks
 
@@ -40,6 +40,8 @@ class HostStore(Store):
         self._max_size = checked["max_size"]
         super().__init__(name, checked)
         self.keeps_atoms = False
+        # Another process may hold a lock, for which ``has_key`` returns True here.
+        self.locks.get()
 
     def _make_cache(self, arguments: dict[str, Any]) -> Cache:
         return HostedCache(lambda: Place(self.find_folder()), self._max_size, **arguments)

@@ -12,12 +12,12 @@ from typing import Any
 from flask import Flask
 
 from wheelcache.engine import options
-from wheelcache.engine.option_table import FLASK_HOST as OPTIONS
 from wheelcache.flask_backend.app_contexts import figures_directory
 from wheelcache.flask_backend.backend import WheelCache
 from wheelcache.flask_backend.engine_backend import check_known, checked_options, naming, warn_of_sessions
 from wheelcache.host_cache.host_core import is_storable
 from wheelcache.host_cache.hosted_cache import HostedCache, PythonAccess
+from wheelcache.host_cache.options import FLASK_HOST as OPTIONS
 from wheelcache.host_cache.place import Place, check_location, folder_of, test_process
 
 _numbers = count()
@@ -31,7 +31,7 @@ class HostCache(PythonAccess, WheelCache):
     Args:
         identity: distinguishes the entries from those of other apps. It may be empty if ``location`` is a path.
         is_testing: whether each process has entries of its own.
-        given: the options: see ``option_table.FLASK_HOST``. An absolute path as ``location`` is the folder of the
+        given: the options: see ``options.FLASK_HOST``. An absolute path as ``location`` is the folder of the
             entries. Any other one is a name.
 
     Raises:

@@ -17,8 +17,9 @@ from django.utils.module_loading import import_string
 
 from wheelcache.core.access import NO_TAGS, is_printable
 from wheelcache.core.contract import MISSING
+from wheelcache.django_backend.awaited import Awaited
 from wheelcache.django_backend.backend import WheelCache
-from wheelcache.django_backend.redis_calls import Awaited, selection
+from wheelcache.django_backend.redis_calls import selection
 from wheelcache.django_backend.site_settings import cache_in_words
 from wheelcache.django_backend.stores import Store, store_for
 from wheelcache.engine.backend_access import NOTHING, checked_tags
@@ -35,7 +36,6 @@ from wheelcache.engine.loading.steps import (
     run_async,
     twins,
 )
-from wheelcache.engine.option_table import DJANGO_TIERED as OPTIONS
 from wheelcache.engine.option_table import Options
 from wheelcache.near_cache.django_second_level import (
     SERVE_ALL_THREADS,
@@ -48,6 +48,7 @@ from wheelcache.near_cache.django_second_level import (
 )
 from wheelcache.near_cache.invalidations import Invalidations
 from wheelcache.near_cache.near_copies import NearCopies, name_of
+from wheelcache.near_cache.options import DJANGO_TIERED as OPTIONS
 from wheelcache.near_cache.store_tags import StoreTags
 from wheelcache.near_cache.tokens import MARK
 
@@ -310,6 +311,9 @@ class TieredCache(WheelCache):
     async def aclose(self, **kwargs: Any) -> None:
         super().close(**kwargs)
         await self._l2.aclose(**kwargs)
+
+
+TieredStore.sender = TieredCache
 
 
 def _token_key(key_func: KeyFunction, prefix: str, key: str) -> str:

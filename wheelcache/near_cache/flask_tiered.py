@@ -21,7 +21,6 @@ from wheelcache.engine.backend_access import checked_tags
 from wheelcache.engine.loading.policy import PLAIN
 from wheelcache.engine.loading.request import LoadRequest
 from wheelcache.engine.loading.steps import PerDriver, drive, run
-from wheelcache.engine.option_table import FLASK_TIERED as OPTIONS
 from wheelcache.flask_backend.app_contexts import figures_directory
 from wheelcache.flask_backend.backend import WheelCache
 from wheelcache.flask_backend.engine_backend import (
@@ -37,6 +36,8 @@ from wheelcache.flask_backend.engine_backend import (
 from wheelcache.near_cache.flask_second_level import CachelibStore, checked_level, prefix_of, second_level, with_prefix
 from wheelcache.near_cache.invalidations import Invalidations
 from wheelcache.near_cache.near_copies import NearCopies
+from wheelcache.near_cache.options import FLASK_TIERED as OPTIONS
+from wheelcache.near_cache.options import finite_timeout
 from wheelcache.near_cache.store_tags import StoreTags
 
 logger = logging.getLogger("wheelcache")
@@ -59,7 +60,7 @@ class TieredCache(EngineBackend):
 
     Args:
         l2: the second level, any cachelib cache.
-        given: the other options: see ``option_table.FLASK_TIERED``. A Redis or Valkey behind redis-py reports the
+        given: the other options: see ``options.FLASK_TIERED``. A Redis or Valkey behind redis-py reports the
             writes of all clients. No other second level does, which is logged.
 
     Attributes:
@@ -86,16 +87,13 @@ class TieredCache(EngineBackend):
             engine = Cache(**OPTIONS.for_engine(checked), trust=invalidations.trust)
         super().__init__(
             engine,
-            default_timeout=(l2.default_timeout if checked["default_timeout"] is None else checked["default_timeout"]),
-            # The caches of cachelib before version 0.16 have no such attribute.
-            ignore_delete_many_errors=getattr(l2, "ignore_delete_many_errors", True),
-            fill_waits=checked["fill_wait"],
-            fill_graces=(),
-            settings=OPTIONS.settings(
-                {name: value for name, value in checked.items() if name not in FOR_MAKING_L2}
-                | {"l2": type(l2).__name__}
-            ),
+            {name: value for name, value in checked.items() if name not in FOR_MAKING_L2} | {"l2": type(l2).__name__},
+            OPTIONS,
         )
+        # The caches of cachelib before version 0.16 have no such attribute.
+        self.ignore_delete_many_errors = getattr(l2, "ignore_delete_many_errors", True)
+        if checked["default_timeout"] is None:
+            self.default_timeout = l2.default_timeout
         self._group_keys()
         if prefix == self._l2_prefix:
             # With another prefix, the fast path would find no key.
@@ -134,7 +132,7 @@ class TieredCache(EngineBackend):
         l2, l2_options = given.pop("l2", None), given.pop("l2_options", None)
         with naming(given["name"]):
             # The second level reads it, too, and its errors do not name it.
-            options.finite_timeout("default_timeout", config["CACHE_DEFAULT_TIMEOUT"])
+            finite_timeout("default_timeout", config["CACHE_DEFAULT_TIMEOUT"])
             timeout = OPTIONS["l2_timeout"]
             l2_timeout = timeout.check("l2_timeout", given.pop("l2_timeout", timeout.default))
             if l2_options is not None and not isinstance(l2, str):
@@ -142,7 +140,7 @@ class TieredCache(EngineBackend):
             if isinstance(l2, str):
                 l2 = second_level(app, config, l2, {} if l2_options is None else l2_options, l2_timeout)
             backend = cls(l2, **given)
-        backend.settings += OPTIONS.settings({"l2_timeout": l2_timeout, "l2_options": l2_options})
+        backend._options |= {"l2_timeout": l2_timeout, "l2_options": l2_options}
         backend.register_teardowns(app)
         warn_of_sessions(app)
         return backend

@@ -13,11 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from wheelcache.engine.loading.steps import Call, Outcome, PerDriver, StepsTo, result
+from wheelcache.engine.observed import Figures
 from wheelcache.engine.runtime.clock import Clock, SystemClock
-from wheelcache.engine.stats import CallStats, Meter, StoreStats
+from wheelcache.engine.stats import Meter
 from wheelcache.errors import StoreUnavailable
 from wheelcache.near_cache.outage_rule import OutageRule
 from wheelcache.near_cache.outages import Outages
+from wheelcache.near_cache.store_stats import CallStats, StoreStats
 from wheelcache.near_cache.trust_epoch import TrustEpoch
 from wheelcache.near_cache.written_timeouts import NewTimeout, WrittenTimeouts
 from wheelcache.watch.recent_failures import Failure
@@ -152,12 +154,12 @@ class GuardedStore:
         if asked > found:
             self._look_ups.add("misses", asked - found)
 
-    def stats(self) -> StoreStats:
+    def figures(self) -> Figures:
         """Return the statistics of the store in this process."""
         reads, writes = _call_stats(self._reads), _call_stats(self._writes)
         # The connection is made at the first read.
         epoch = self._epoch if reads.uses else None
-        return StoreStats(
+        stats = StoreStats(
             **self._look_ups.read()[0],
             reads=reads,
             writes=writes,
@@ -167,6 +169,7 @@ class GuardedStore:
             trusted=int(epoch is not None and epoch.is_notified),
             refused_trackers=int(epoch is not None and epoch.is_refused),
         )
+        return Figures(stats)
 
     def take_outage(self) -> Failure | None:
         """Return the failed calls since the last call of this method: see ``Outages.take``."""

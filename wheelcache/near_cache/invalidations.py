@@ -57,7 +57,7 @@ class Invalidations:
             grace=checked["grace"],
             drop_writes=checked["writes_without_l2"] == "drop",
         )
-        near_cache.marks_commits = bool(checked["transactions"])
+        near_cache.marks_commits = bool(checked.get("transactions"))
         if self._tracking is not None:
             tracking = self._tracking(near_cache)
             near_cache.start_tracking, near_cache.stop_tracking = tracking.start, tracking.stop

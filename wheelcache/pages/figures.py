@@ -11,10 +11,12 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from wheelcache.engine import observed
 from wheelcache.engine.keys import NO_VIEW, kept_name
 from wheelcache.engine.runtime.shared_objects import lazy_lock
-from wheelcache.engine.stats import MOST_GROUPS, MOST_REASONS, REASONS, PageStats, Row
-from wheelcache.pages.reasons import Refusal
+from wheelcache.engine.stats import MOST_GROUPS
+from wheelcache.pages.page_stats import PageStats
+from wheelcache.pages.reasons import MOST_REASONS, REASONS, Refusal
 from wheelcache.watch.busiest import FULL, LONGEST_PATH, NOT_STORED, NamedPaths, Occurrences
 
 Counts = Mapping[tuple[str, str], tuple[int, dict[str, Any]]]
@@ -116,18 +118,13 @@ class Figures:
         found |= {kind: paths.numbers(kind) for kind in MOST_NAMES}
         return PageStats(**found)
 
-    def row(self) -> Row:
-        """Return the counts of ``stats`` only, which takes less time."""
+    def figures(self) -> observed.Figures:
+        """Return the counts of ``stats`` only, which takes less time, with the reasons of ``REASONS``."""
         self.fold()
         with self._lock.get():
             found: dict[str, Any] = {**self._counts, "not_stored": self._reasons}
-            return PageStats(**found).counts()
-
-    def refused_by_view(self) -> dict[str, int]:
-        """Return the number of responses that were not stored, by the name of their view."""
-        self.fold()
-        with self._lock.get():
-            return dict(self._views)
+            counts, views = PageStats(**found).counts(), dict(self._views)
+        return observed.Figures(PageStats.of(counts), self.unsent, views)
 
     def paths(self) -> NamedPaths:
         """Return a copy of the paths of ``stats``."""

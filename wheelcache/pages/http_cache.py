@@ -10,7 +10,6 @@ from wheelcache.cache import Cache
 from wheelcache.engine import options
 from wheelcache.engine.runtime import lifecycle
 from wheelcache.engine.runtime.clock import Clock, SystemClock
-from wheelcache.engine.stats import PageStats
 from wheelcache.pages import asgi as asgi_driver
 from wheelcache.pages import wsgi as wsgi_driver
 from wheelcache.pages.blanks import Tokens
@@ -20,6 +19,7 @@ from wheelcache.pages.keys import ALL, host_tag, prefix_tag
 from wheelcache.pages.marks import Marks
 from wheelcache.pages.mode import ON, REHEARSE, Mode
 from wheelcache.pages.page_rules import PageRule, PageRules
+from wheelcache.pages.page_stats import PageStats
 from wheelcache.pages.pages import Pages
 from wheelcache.pages.query import QueryRules
 from wheelcache.pages.reads import IgnoredReads
@@ -161,7 +161,7 @@ class HTTPCache:
         shared_pages = SharedPages()
         storing = Storing(stored, policy, settings, figures, rehearsal, shared_pages, clock=clock, wall=wall_clock)
         self.pages = Pages(storing, turns)
-        self._renewed = (stored, marks, figures, rehearsal, shared_pages, turns)
+        self._renewed = (stored, marks, rehearsal, shared_pages, turns)
         lifecycle.HELD.add_weakly(self)
 
     def wsgi(self, app: wsgi_driver.App) -> wsgi_driver.WsgiCache:

@@ -23,7 +23,7 @@ from wheelcache.pages.rehearsed import Begin, Rehearsed
 from wheelcache.pages.request import Request, is_conditional
 from wheelcache.pages.settings import Settings
 from wheelcache.pages.variants import cookies
-from wheelcache.timers.timers import Timers
+from wheelcache.timers import Timers
 
 logger = logging.getLogger("wheelcache")
 

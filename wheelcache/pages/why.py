@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import urljoin, urlsplit
 
-from wheelcache.engine.stats import BYPASSING, REASONS
 from wheelcache.pages.figures import Figures
 from wheelcache.pages.local_requests import Answer, parts_of
 from wheelcache.pages.mode import REHEARSE
 from wheelcache.pages.page import Page
 from wheelcache.pages.query import TRACKING, QueryRules
 from wheelcache.pages.reads import Read
+from wheelcache.pages.reasons import BYPASSING, REASONS
 from wheelcache.pages.variants import COOKIE, SOME_COOKIE
 from wheelcache.watch.console import CommandFailed, Report, printable
 from wheelcache.watch.page_commands import lines_of

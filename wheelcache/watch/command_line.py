@@ -14,10 +14,10 @@ from datetime import datetime, time, timedelta
 from math import isfinite
 from typing import Any, Final, TextIO
 
+from wheelcache.cache import Cache
 from wheelcache.errors import FileUnusable
 from wheelcache.watch import console, entry_commands, page_commands, site_commands
 from wheelcache.watch.console import CommandFailed, Report
-from wheelcache.watch.observed import ObservedCache
 from wheelcache.watch.publisher import INTERVAL
 from wheelcache.watch.purge_targets import NotPurgeable
 
@@ -48,7 +48,7 @@ class Framework:
         explain: runs ``why`` for a path and the lines of ``--header``, or rehearses the path.
     """
 
-    caches: Callable[[], Iterable[ObservedCache]]
+    caches: Callable[[], Iterable[Cache]]
     name_of: Callable[[str | None], str | None]
     explain: Callable[..., Report]
 

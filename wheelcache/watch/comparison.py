@@ -14,11 +14,12 @@ from collections.abc import Sequence
 from math import ceil, floor
 from typing import Any, Final, NamedTuple
 
-from wheelcache.engine.stats import NO_GROUP, GroupStats, Stats
+from wheelcache.engine.stats import GroupStats, Stats
 from wheelcache.watch.documents import percentiles_ms
 from wheelcache.watch.figures import CacheFigures
 from wheelcache.watch.key_groups import Groups
 from wheelcache.watch.releases import Release, clock
+from wheelcache.watch.rows import NO_GROUP, group_of
 from wheelcache.watch.site import Site
 from wheelcache.watch.spans import Span
 from wheelcache.watch.tables import DAY, HOUR, LONG_STEP, STEP
@@ -126,7 +127,7 @@ class Change(NamedTuple):
 def changes_between(before: Groups, after: Groups) -> list[Change]:
     """Return the groups whose misses changed, those that changed most first."""
     found = [
-        Change(name, *(GroupStats.of(groups.get(name, NO_GROUP)) for groups in (before, after)))
+        Change(name, *(group_of(groups.get(name, NO_GROUP)) for groups in (before, after)))
         for name in {*before, *after}
     ]
     return sorted((each for each in found if each.more), key=lambda each: (-abs(each.more), each.name))

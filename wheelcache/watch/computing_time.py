@@ -11,12 +11,12 @@ import threading
 from collections import Counter, deque
 from collections.abc import Hashable
 from math import floor
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from wheelcache.core.contract import Core
+from wheelcache.engine.keys import text_of
 from wheelcache.engine.runtime.shared_objects import acquiring
 from wheelcache.watch.busiest import SpaceSaving
-from wheelcache.watch.computed_keys import portable_text
 
 QUANTUM: Final = 0.001
 """The time in seconds that is recorded at once."""
@@ -30,6 +30,9 @@ PERIODS: Final = int(HOUR / PERIOD) + 1
 
 LONGEST_KEY: Final = 1024
 """Characters after which the text of a key is cut off."""
+
+
+_PORTABLE: Final = frozenset((str, int, float, bytes, bool, type(None)))
 
 
 class _Period(NamedTuple):
@@ -96,3 +99,26 @@ class ComputingTime:
     def _last_hour(self) -> list[_Period]:
         begin = self._core.now() - HOUR
         return [each for each in self._periods if each.start + PERIOD > begin]
+
+
+def portable_text(key: Any) -> str | None:
+    """Return a core's key as a text that is the same in every process. Return None for keys of other types than those
+    of ``_PORTABLE`` and tuples of these: other processes may show them differently, and their ``repr`` may be Python
+    code."""
+    if type(key) is str:
+        return key
+    try:
+        if type(key) is tuple and len(key) > 1 and _PORTABLE.issuperset(map(type, key)):
+            return repr(key)
+        return text_of(key) if _is_portable(key) else None
+    except ValueError:
+        # Python refuses to write an int of more than 4,300 digits.
+        return None
+
+
+def _is_portable(key: Any) -> bool:
+    kind = type(key)
+    if kind is tuple:
+        # The second test is slower. Only tuples in the key need it.
+        return _PORTABLE.issuperset(map(type, key)) or all(map(_is_portable, key))
+    return kind in _PORTABLE

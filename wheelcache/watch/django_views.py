@@ -17,11 +17,11 @@ from django.shortcuts import resolve_url
 from django.urls import get_script_prefix
 from django.views.decorators.csrf import csrf_exempt
 
-from wheelcache.django_backend.aliases import caches_of_site, may_be_inspected, settings_of
-from wheelcache.django_backend.site_settings import dashboard_guard
 from wheelcache.watch.dashboard.dashboard import Dashboard
 from wheelcache.watch.dashboard.permissions import REFUSED, Permission, Permissions, granted_by
 from wheelcache.watch.dashboard.responses import HEADERS, PAGE, Request, Response, refusal, respond
+from wheelcache.watch.django_caches import caches_of_site, may_be_inspected, settings_of
+from wheelcache.watch.django_guard import dashboard_guard
 
 NOT_LOGGED_IN: Final = "You have to log in"
 

@@ -53,17 +53,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
-from wheelcache.engine.stats import (
-    COUNTERS,
-    MISSES,
-    STORE_GAUGES,
-    Buckets,
-    GroupStats,
-    PageStats,
-    Stats,
-    StoreStats,
-    percentile,
-)
+from wheelcache.engine.stats import COUNTERS, MISSES, Buckets, GroupStats, Stats, percentile
+from wheelcache.near_cache.store_stats import STORE_GAUGES, StoreStats
+from wheelcache.pages.page_stats import PageStats
 from wheelcache.watch.figures import CacheFigures, Rate, WorkerFigures
 from wheelcache.watch.key_advice import on_keys
 

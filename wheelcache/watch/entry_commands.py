@@ -14,10 +14,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from wheelcache.cache import Cache
 from wheelcache.engine.runtime.clock import SystemClock
 from wheelcache.watch.console import CommandFailed, Report, printable, user_name
 from wheelcache.watch.inquiries import KEYS_HAVE_PREFIXES, Document, ask, note
-from wheelcache.watch.observed import ObservedCache
 from wheelcache.watch.site import Own, Site
 
 ACTIONS: Final = ("keys", "get", "ttl", "delete", "tags")
@@ -26,7 +26,7 @@ LIMIT: Final = 1000
 """The most keys or tags that each worker lists."""
 
 
-def run(action: str, options: Mapping[str, Any], caches: Iterable[ObservedCache], name: str | None) -> Report:
+def run(action: str, options: Mapping[str, Any], caches: Iterable[Cache], name: str | None) -> Report:
     """Run one of ``ACTIONS`` on the cache ``name``; None for the only cache of the site.
 
     The command fails if there is no such entry, or if a worker does not answer.

@@ -26,7 +26,7 @@ STORE_FAILED: Final = "store failed"
 STARTED: Final = "started"
 EXITED: Final = "exited"
 KILLED: Final = "killed"
-"""Kinds of events, in addition to the actions in ``readable``. A killed worker ended without an orderly exit,
+"""Kinds of events, in addition to the actions in ``inquiries``. A killed worker ended without an orderly exit,
 perhaps by a crash."""
 
 OF_PROCESSES: Final = (STARTED, EXITED, KILLED)
@@ -56,7 +56,7 @@ class Event:
     """An event, or several equal events joined into one.
 
     Attributes:
-        kind: one of the constants above, or an action of ``readable``.
+        kind: one of the constants above, or an action of ``inquiries``.
         at, since: the times of the last and the first occurrence, in seconds since 1970.
         cache: the name of the cache; None for all caches, or for a process.
         subject: the operator, perhaps with the target, or the type of the exception. Empty if the code of the site

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, Final
 
-from wheelcache.engine.stats import GAUGES, NOTHING, Row, Stats, added, subtracted
+from wheelcache.engine.stats import Row, Stats
 from wheelcache.watch.busiest import FULL, NOT_STORED, NamedPaths
-from wheelcache.watch.computed_keys import repeated_share
-from wheelcache.watch.computed_tables import Samples
 from wheelcache.watch.key_groups import Groups, changes, group_stats, merged
 from wheelcache.watch.page_paths import FullPage, full_pages, no_paths
+from wheelcache.watch.rows import GAUGES, NOTHING, added, stats_of, subtracted
 from wheelcache.watch.tables import MINUTE
 
 
@@ -125,8 +124,6 @@ class CacheFigures(Figures):
         published: the time of the last publication, in seconds since 1970; None if there was none.
         cores: the cores that the processes run.
         pids: the numbers of the processes.
-        repeated: the share of the keys that the workers computed in the last 10 to 20 minutes and another worker had
-            computed before, 0.0 to 1.0: see ``repeated_share``.
         full_pages: the pages that had too many variants since the reset, those with most of them first.
     """
 
@@ -141,7 +138,6 @@ class CacheFigures(Figures):
     cores: tuple[str, ...]
     pids: tuple[int, ...]
     full_pages: tuple[FullPage, ...]
-    repeated: float
 
     @property
     def fullness(self) -> float | None:
@@ -161,7 +157,6 @@ class Sum:
         gauges: the combined values of ``GAUGES_OF_WORKER``, by name.
         paths: the paths of pages since the reset.
         groups, base_groups: the counts of the groups of keys, and those at the reset.
-        computed: samples of the keys that the processes have computed recently.
     """
 
     counts: Row = NOTHING
@@ -179,7 +174,6 @@ class Sum:
     paths: NamedPaths = field(default_factory=no_paths)
     groups: Groups = field(default_factory=dict)
     base_groups: Groups = field(default_factory=dict)
-    computed: Samples = field(default_factory=dict)
 
     def add(self, other: Sum) -> None:
         self.counts, self.base = added(self.counts, other.counts), added(self.base, other.base)
@@ -200,7 +194,6 @@ class Sum:
         self.paths.merge(other.paths)
         self.groups = merged(self.groups, other.groups)
         self.base_groups = merged(self.base_groups, other.base_groups)
-        self.computed = self.computed | other.computed
 
     def of_cache(self, name: str) -> CacheFigures:
         """Return the sum as the figures of the cache ``name``."""
@@ -209,7 +202,7 @@ class Sum:
         stats = common["stats"] = replace(common["stats"], groups=groups)
         if stats.pages is not None:
             pages = replace(stats.pages, **{kind: self.paths.numbers(kind) for kind in (NOT_STORED, FULL)})
-            common["stats"] = replace(stats, pages=pages)
+            common["stats"] = replace(stats, parts={**stats.parts, "pages": pages})
         return CacheFigures(
             **common,
             name=name,
@@ -223,7 +216,6 @@ class Sum:
             cores=tuple(sorted(self.cores)),
             pids=tuple(sorted(self.pids)),
             full_pages=full_pages(self.paths),
-            repeated=repeated_share(self.computed.values()),
         )
 
     def of_worker(self, **given: Any) -> WorkerFigures:
@@ -246,7 +238,7 @@ class Sum:
 
     def _stats(self, counts: Row) -> Stats:
         gauges = [self.gauges.get(name, 0) for name in GAUGES]
-        return Stats.of(counts, gauges, has_store=self._has("store"), has_pages=self._has("pages"))
+        return stats_of(counts, gauges, [name for name in ("store", "pages") if self._has(name)])
 
     def _has(self, part: str) -> bool:
         return bool((self.gauges or self.settings).get(f"has_{part}"))

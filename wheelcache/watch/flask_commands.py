@@ -16,9 +16,9 @@ import click
 from flask import current_app, got_request_exception
 from flask.cli import with_appcontext
 
+from wheelcache.cache import Cache
 from wheelcache.watch import command_line
 from wheelcache.watch.console import CommandFailed, Report
-from wheelcache.watch.observed import ObservedCache
 
 HOW_TO_WRAP: Final = """\
   pages = HTTPCache()  # from wheelcache.flask_backend
@@ -44,7 +44,7 @@ def wheelcache(context: click.Context) -> None:
 
 
 @with_appcontext
-def _caches() -> Sequence[ObservedCache]:
+def _caches() -> Sequence[Cache]:
     from wheelcache.pages import flask_pages as pages
 
     # Flask-Caching registers an extension of this name.

@@ -13,11 +13,12 @@ from flask import Response as FlaskResponse
 from werkzeug.wrappers import Response as AnyResponse
 
 from wheelcache.cache import Cache
-from wheelcache.engine.option_table import Setting, is_inspectable
+from wheelcache.engine.option_table import Setting
 from wheelcache.pages.flask_pages import PAGES
 from wheelcache.watch.dashboard.dashboard import Dashboard
 from wheelcache.watch.dashboard.permissions import granted_by
 from wheelcache.watch.dashboard.responses import PAGE, PATHS, Request, respond
+from wheelcache.watch.options import is_inspectable
 
 if TYPE_CHECKING:
     from wheelcache.flask_backend.engine_backend import EngineBackend

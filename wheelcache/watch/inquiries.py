@@ -9,7 +9,7 @@ when they have been read.
 Both are for the workers that live when they are made. When a worker reads them for the first time, it ignores those
 that are older than its cache, or older than its process in the child of a fork.
 
-A request has the key ``kind``, one of the actions of ``readable``; a purge also has ``target``. Only the last of
+A request has the key ``kind``, CLEAR or PURGE; a purge also has ``target``. Only the last of
 equal requests to a cache is kept, and purges only for some minutes.
 
 An inquiry has the key ``kind``, and others that depend on it; ``asked`` has the pids of the workers by their numbers.
@@ -45,7 +45,7 @@ import re
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -57,11 +57,11 @@ from random import SystemRandom
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from wheelcache.core.access import Serialized
-from wheelcache.core.contract import BATCH, Core, Record
+from wheelcache.core.contract import BATCH, Record
 from wheelcache.engine.codec import size_of
 from wheelcache.engine.glob_pattern import matcher
 from wheelcache.engine.keys import callers_tags, matching, text_of, unwrap
-from wheelcache.engine.readable import PURGE
+from wheelcache.engine.observed import ObservedCache
 from wheelcache.engine.runtime.clock import SystemClock
 from wheelcache.errors import FileUnusable
 from wheelcache.watch.computing_time import ComputingTime
@@ -77,6 +77,10 @@ KEPT: Final = 60.0
 
 PURGES_KEPT: Final = 300.0
 """Seconds after which requests to purge are removed. Workers look for them every few seconds."""
+
+CLEAR: Final = "clear"
+PURGE: Final = "purge"
+"""The actions that operators can request of the workers."""
 
 PATIENCE: Final = 15.0
 """Seconds to wait for the answers. A worker that is busy publishes late."""
@@ -132,32 +136,25 @@ class Inspector:
     """Answers inquiries about the entries of one cache.
 
     Args:
-        begin_use: does what the first use of an entry does.
         computing: the time spent in loads in the last hour.
-        delete_many: deletes keys, and returns the number of existing ones.
-        deletions: deletes the keys that a function selects from lists of the callers' keys: see ``CacheParts``.
-        delete_tags: deletes the entries of tags.
-        actions: the functions that run the requests of operators, by action.
     """
 
-    _core: Core
-    _begin_use: Callable[[], object]
+    _cache: ObservedCache
     _computing: ComputingTime
-    _delete_many: Callable[[Iterable[Any]], int]
-    _deletions: Callable[[Callable[[list[Any]], Iterable[Any]]], Iterator[int]]
-    _delete_tags: Callable[[Iterable[str]], object]
-    _actions: Mapping[str, Callable[..., Any]]
+
+    def __post_init__(self) -> None:
+        self._core = self._cache.core
 
     def act(self, request: Document) -> None:
         """Run the request of an operator, unless this cache does not support its action."""
         action, *arguments = request.values()
-        if action in self._actions:
-            self._actions[action](*arguments)
+        if action in self._cache.actions:
+            self._cache.actions[action](*arguments)
 
     def answer(self, inquiry: Document) -> Document:
         """Return the answer to an inquiry."""
         try:
-            self._begin_use()
+            self._cache.open()
             answers = {"get": self._get, "keys": self._keys, "tags": self._tags}
             answers |= {"delete": self._delete, "sample": self._sample, PURGE: self._purge}
             return answers[inquiry["kind"]](inquiry)
@@ -200,14 +197,14 @@ class Inspector:
 
     def _delete(self, inquiry: Document) -> Document:
         if "tag" in inquiry:
-            self._delete_tags([inquiry["tag"]])
+            self._cache.delete_tags([inquiry["tag"]])
             return {"deleted": None}
         if "pattern" in inquiry:
-            return {"deleted": sum(self._deletions(partial(matching, _matcher(inquiry))))}
-        return {"deleted": self._delete_many([inquiry["key"], (inquiry["key"],)])}
+            return {"deleted": sum(self._cache.deletions(partial(matching, _matcher(inquiry))))}
+        return {"deleted": self._cache.delete_many([inquiry["key"], (inquiry["key"],)])}
 
     def _purge(self, inquiry: Document) -> Document:
-        return {"purged": self._actions[PURGE](inquiry["target"])}
+        return {"purged": self._cache.actions[PURGE](inquiry["target"])}
 
     def _sample(self, inquiry: Document) -> Document:
         found, count, seconds = {}, 0, 0.0

@@ -11,7 +11,6 @@ from typing import Final
 
 from wheelcache.core.contract import MissCause
 from wheelcache.engine.stats import GroupStats, Stats
-from wheelcache.watch.computed_keys import PERIOD
 from wheelcache.watch.figures import CacheFigures
 
 LEAST_LOOKUPS: Final = 1_000
@@ -38,15 +37,6 @@ USED_ONCE: Final = 0.95
 LEAST_TURNOVER: Final = 2
 """The misses of a group, per entry that the workers have held, before its keys are said to be used once."""
 
-LEAST_REPEATED: Final = 0.3
-"""The share of the computed keys that another worker must have computed before."""
-
-LEAST_LOAD_SECONDS: Final = 0.001
-"""The duration of a computation above which a read from a common cache is clearly faster, in seconds."""
-
-LEAST_LOAD: Final = 0.01
-"""The time that repeated computations must take, in seconds per second."""
-
 _INVALIDATIONS: Final = {
     MissCause.TAG: "dropped tags",
     MissCause.DELETED: "deletes",
@@ -63,8 +53,6 @@ def on_keys(figures: CacheFigures) -> Iterable[str]:
     # The core in Python has one group, and what is true of the whole cache would be said of "all other keys".
     for name, group in sorted(figures.stats.groups.items()) if figures.cores != ("python",) else ():
         yield from _on_group(figures, f"the group {name!r}" if name else "the group of all other keys", group)
-    if figures.stats.pages is None:
-        yield from _on_repetitions(figures)
 
 
 def _on_invalidations(stats: Stats) -> Iterable[str]:
@@ -112,26 +100,6 @@ def _on_group(figures: CacheFigures, name: str, group: GroupStats) -> Iterable[s
             f"caching {name} hardly helps at this size: {misses / group.requests:.0%} of its {group.requests:,} "
             "look-ups missed, nearly all of them for keys that were never stored, or left long ago."
         )
-
-
-def _on_repetitions(figures: CacheFigures) -> Iterable[str]:
-    stats, repeated = figures.stats, figures.repeated
-    seconds = _measured_seconds(figures)
-    if figures.workers < 2 or seconds < 2 * PERIOD or stats.requests < LEAST_LOOKUPS or not stats.loads:
-        return
-    load = repeated * stats.load_seconds / seconds
-    if repeated >= LEAST_REPEATED and load >= LEAST_LOAD and stats.load_seconds / stats.loads >= LEAST_LOAD_SECONDS:
-        yield (
-            f"its workers compute the same values: about {repeated:.0%} of the keys that they computed recently had "
-            "been computed by another worker before. HostCache, which all workers share, could save these "
-            f"computations, which take about {60 * load:,.1f} seconds per minute."
-        )
-
-
-def _measured_seconds(figures: CacheFigures) -> float:
-    """Return for how long the counts of the figures have been growing."""
-    since = [each for each in (figures.since, figures.reset_at) if each is not None]
-    return figures.published - max(since) if since and figures.published is not None else 0.0
 
 
 def _matters(misses: int, stats: Stats) -> bool:

@@ -7,7 +7,8 @@ import zlib
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from wheelcache.engine.stats import NO_GROUP, PARTS, GroupStats, Row, added, subtracted
+from wheelcache.engine.stats import PARTS, GroupStats, Row
+from wheelcache.watch.rows import NO_GROUP, added, group_of, subtracted
 from wheelcache.watch.tables import COUNTS_OF_GROUP
 
 Groups = Mapping[str, Row]
@@ -54,7 +55,7 @@ def sum_of_steps(steps: GroupSteps) -> dict[str, Row]:
 
 
 def group_stats(groups: Groups) -> dict[str, GroupStats]:
-    return {name: GroupStats.of(row) for name, row in groups.items()}
+    return {name: group_of(row) for name, row in groups.items()}
 
 
 # The minutes of an hour.

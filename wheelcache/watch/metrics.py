@@ -17,9 +17,12 @@ from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
-from wheelcache.engine.stats import REASONS, CallStats, PageStats, Stats, StoreStats
+from wheelcache.cache import Cache
+from wheelcache.engine.stats import Stats
+from wheelcache.near_cache.store_stats import CallStats, StoreStats
+from wheelcache.pages.page_stats import PageStats
+from wheelcache.pages.reasons import REASONS
 from wheelcache.watch.figures import CacheFigures
-from wheelcache.watch.observed import ObservedCache
 from wheelcache.watch.site import Own, Site, own_figures
 
 OTHERS: Final = "other"
@@ -292,7 +295,7 @@ def _version() -> str:
         return "unknown"
 
 
-def read_site(caches: Iterable[ObservedCache]) -> list[CacheFigures]:
+def read_site(caches: Iterable[Cache]) -> list[CacheFigures]:
     """Return the figures of caches in all processes of the site, sorted by name, as last published.
 
     If a cache does not or cannot publish, the result has its figures in this process.
@@ -303,7 +306,7 @@ def read_site(caches: Iterable[ObservedCache]) -> list[CacheFigures]:
     return Site(caches, Own.UNPUBLISHED).figures_by_name(_to_be_sent)
 
 
-def read_process(caches: Iterable[ObservedCache]) -> list[CacheFigures]:
+def read_process(caches: Iterable[Cache]) -> list[CacheFigures]:
     """Return the figures of ``caches`` in this process, sorted by name."""
     return own_figures(caches, _to_be_sent)
 

@@ -8,6 +8,8 @@ from typing import Final
 
 from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation, get_meter
 
+from wheelcache.cache import Cache
+from wheelcache.cache import caches as caches_of_process
 from wheelcache.watch.metrics import (
     INFO,
     LOAD_TIME,
@@ -19,7 +21,6 @@ from wheelcache.watch.metrics import (
     read_process,
     store_calls,
 )
-from wheelcache.watch.observed import ObservedCache, observed_caches
 
 _UNITS: Final = {"seconds": "s", "bytes": "By", "ratio": "1"}
 """Units in UCUM notation. Counted things are annotations in braces there."""
@@ -54,7 +55,7 @@ _TIMED: Final = (
 
 
 def instrument(
-    meter_provider: MeterProvider | None = None, caches: Callable[[], Iterable[ObservedCache]] = observed_caches
+    meter_provider: MeterProvider | None = None, caches: Callable[[], Iterable[Cache]] = caches_of_process
 ) -> None:
     """Let OpenTelemetry observe the caches of this process, through the meter "wheelcache".
 
@@ -87,9 +88,7 @@ def _create(meter: Meter, metric: Metric, callback: Callable[[CallbackOptions], 
     create(f"wheelcache.{metric.name}", [callback], unit=unit, description=metric.description)
 
 
-def _observe(
-    metric: Metric, caches: Callable[[], Iterable[ObservedCache]], _: CallbackOptions
-) -> Iterator[Observation]:
+def _observe(metric: Metric, caches: Callable[[], Iterable[Cache]], _: CallbackOptions) -> Iterator[Observation]:
     for reading in read_process(caches()):
         for label, value in metric.read(reading).items():
             attributes = {"cache": reading.name}
@@ -98,7 +97,7 @@ def _observe(
             yield Observation(value, attributes)
 
 
-def _observe_info(caches: Callable[[], Iterable[ObservedCache]], _: CallbackOptions) -> Iterator[Observation]:
+def _observe_info(caches: Callable[[], Iterable[Cache]], _: CallbackOptions) -> Iterator[Observation]:
     for reading in read_process(caches()):
         for labels in info_labels(reading):
             yield Observation(1, labels)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from wheelcache.cache import Cache
 from wheelcache.watch.console import CommandFailed, Report, Table, date_of, printable, user_name
-from wheelcache.watch.observed import ObservedCache
 from wheelcache.watch.publisher import INTERVAL
 from wheelcache.watch.rehearsal_results import Result, findings, result_of
 from wheelcache.watch.site import Own, Site
@@ -18,7 +18,7 @@ from wheelcache.watch.site import Own, Site
 SHOWN: Final = ("view", "visits", "hits", "compared", "wrong", "outdated", "noise", "unclear")
 
 
-def rehearsal(caches: Sequence[ObservedCache], name: str | None) -> Report:
+def rehearsal(caches: Sequence[Cache], name: str | None) -> Report:
     """Return the results of the rehearsals.
 
     Raises:
@@ -50,7 +50,7 @@ def lines_of(result: Result) -> Iterator[str]:
         yield from (f"  {printable(each)}" for each in details)
 
 
-def change_mode(caches: Sequence[ObservedCache], name: str | None, mode: str) -> Report:
+def change_mode(caches: Sequence[Cache], name: str | None, mode: str) -> Report:
     """Let all workers serve pages, only rehearse, or neither.
 
     Raises:

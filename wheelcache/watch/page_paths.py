@@ -16,7 +16,7 @@ from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from wheelcache.engine.stats import REASONS
+from wheelcache.pages.reasons import REASONS
 from wheelcache.watch.busiest import FULL, NOT_STORED, NamedPaths, Occurrences, SpaceSaving, readable
 from wheelcache.watch.tables import encoded, put
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from wheelcache.engine.stats import StoreStats
+from wheelcache.near_cache.store_stats import StoreStats
 from wheelcache.watch.event_log import KILLED, Event
 from wheelcache.watch.figures import CacheFigures
 from wheelcache.watch.recorder import MINUTE

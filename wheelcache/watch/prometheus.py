@@ -10,6 +10,8 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.utils import floatToGoString
 
+from wheelcache.cache import Cache
+from wheelcache.cache import caches as caches_of_process
 from wheelcache.engine.stats import LOAD_BOUNDS
 from wheelcache.watch.figures import CacheFigures
 from wheelcache.watch.metrics import (
@@ -23,7 +25,6 @@ from wheelcache.watch.metrics import (
     read_site,
     store_calls,
 )
-from wheelcache.watch.observed import ObservedCache, observed_caches
 
 _BOUNDS: Final = tuple(map(floatToGoString, (*LOAD_BOUNDS, float("inf"))))
 
@@ -49,7 +50,7 @@ class Collector:
             raises an exception, the scrape fails with that exception.
     """
 
-    def __init__(self, caches: Callable[[], Iterable[ObservedCache]] = observed_caches) -> None:
+    def __init__(self, caches: Callable[[], Iterable[Cache]] = caches_of_process) -> None:
         self._caches = caches
 
     def describe(self) -> Iterator[Family]:

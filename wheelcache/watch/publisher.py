@@ -13,22 +13,20 @@ from functools import partial
 from itertools import count
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from wheelcache.core import IMPLEMENTATION
-from wheelcache.engine.readable import StatsReader
+from wheelcache.engine.observed import StatsReader
 from wheelcache.engine.runtime import lifecycle
 from wheelcache.engine.runtime.clock import Clock, SystemClock, this_process
 from wheelcache.engine.runtime.held_file import HeldFile
 from wheelcache.engine.runtime.periodic_jobs import PeriodicJob
 from wheelcache.engine.runtime.private_files import FileLocked, is_in_ours
 from wheelcache.engine.runtime.shared_objects import WeakRegistry
-from wheelcache.engine.stats import NOTHING, Row, subtracted
+from wheelcache.engine.stats import Row
 from wheelcache.errors import CacheClosed, FileUnusable
 from wheelcache.watch.busiest import Occurrences
 from wheelcache.watch.cache_events import CacheEvents
-from wheelcache.watch.computed_keys import NOTHING_COMPUTED, Computed
-from wheelcache.watch.computed_tables import put_computed
 from wheelcache.watch.event_log import EXITED, STARTED, Event, add_events
 from wheelcache.watch.figures_directory import remove_forgotten
 from wheelcache.watch.group_tables import add_groups, add_totals
@@ -38,6 +36,7 @@ from wheelcache.watch.page_paths import add_paths
 from wheelcache.watch.recorder import Recorder, Steps
 from wheelcache.watch.rehearsals import Rehearsed, add_rehearsed, modes_in
 from wheelcache.watch.releases import this_release
+from wheelcache.watch.rows import NOTHING, subtracted
 from wheelcache.watch.site_file import PATIENCE, USE, SiteFile
 from wheelcache.watch.tables import (
     NO_LEVELS,
@@ -56,6 +55,8 @@ from wheelcache.watch.tidying import tidy
 
 if TYPE_CHECKING:
     import sqlite3
+
+    from wheelcache.pages.figures import Figures as PageFigures
 
 logger = logging.getLogger("wheelcache")
 
@@ -80,18 +81,17 @@ LAST_PATIENCE: Final = 5.0
 
 
 class _Counted(NamedTuple):
-    """The part of a publication that belongs to one cache: its counts, steps, gauges and sample of computed keys at
-    that time, the new occurrences of paths, and the results of a rehearsal."""
+    """The part of a publication that belongs to one cache: its counts, steps and gauges at that time, the new
+    occurrences of paths, and the results of a rehearsal."""
 
     row: Row
     steps: Steps
     gauges: tuple[Any, ...]
     paths: list[Occurrences]
-    computed: Computed
     rehearsed: Rehearsed
 
 
-_NOTHING: Final = _Counted(NOTHING, {}, (), [], NOTHING_COMPUTED, {})
+_NOTHING: Final = _Counted(NOTHING, {}, (), [], {})
 
 
 class _Batch(NamedTuple):
@@ -219,12 +219,11 @@ class SitePublisher:
                     recorder = each.recorder
                     recorder.mark()
                     gauges = tuple(map(storable, recorder.now))
-                    pages = each.stats.pages
+                    pages = each.pages
                     paths = [] if pages is None else pages.unpublished_paths()
-                    computed = each.stats.computed.recent(recorder.time())
                     rehearsed: Rehearsed = {} if pages is None else pages.rehearsed()
                     steps = dict(recorder.steps)
-                    now = _Counted(recorder.row, steps, gauges, paths, computed, rehearsed)
+                    now = _Counted(recorder.row, steps, gauges, paths, rehearsed)
                     parts.append((each, now))
             self._events += each.events.take()
         return _Batch(parts, list(self._gone), list(self._events), is_listed and bool(parts))
@@ -234,8 +233,8 @@ class SitePublisher:
         for publication, counted in batch.publications:
             publication.published = counted
             publication.recorder.published(counted.steps)
-            if publication.stats.pages is not None:
-                publication.stats.pages.published_paths(counted.paths)
+            if publication.pages is not None:
+                publication.pages.published_paths(counted.paths)
         for number in batch.gone:
             with suppress(ValueError):
                 self._gone.remove(number)
@@ -251,7 +250,7 @@ class SitePublisher:
         settings = {each.recorder.name: counted.gauges[SETTINGS_OF_WORKER] for each, counted in batch.publications}
         ids = cache_ids(db, settings, started, time)
         counts: list[tuple[float, ...]] = []
-        workers, computed = [], []
+        workers = []
         for publication, counted in batch.publications:
             cache, before = ids[publication.recorder.name], publication.published
             add_paths(db, cache, counted.paths, time)
@@ -275,25 +274,21 @@ class SitePublisher:
                     counts.append((WORKER, self.process, cache, *NO_LEVELS, *subtracted(counted.row, before.row)))
                 if counted.gauges != before.gauges:
                     workers.append((self.process, publication.number, cache, *counted.gauges))
-                if counted.computed != before.computed:
-                    computed.append((self.process, publication.number, cache, counted.computed))
         add_rows(db, "counts", ("kind", "place", "cache"), NUMBERS, counts)
         put(db, "workers", workers)
-        put_computed(db, computed)
         events = list(batch.events)
         if batch.is_listed:
             thread = batch.publications[0][0].thread()
             put(db, "processes", [(self.process, pid, started, time, thread, IMPLEMENTATION, this_release())])
             if batch.gone:
                 rows = [(self.process, number) for number in batch.gone]
-                for table in ("workers", "computed"):
-                    db.executemany(f"DELETE FROM {table} WHERE process = ? AND number = ?", rows)
+                db.executemany("DELETE FROM workers WHERE process = ? AND number = ?", rows)
             if not self._has_started:
                 events.append(Event.of(STARTED, started, this_process()))
             gone = [(time, ids[each.recorder.name]) for each, _ in batch.publications if each.is_closed]
         else:
             gone = [(time, number) for number in ids.values()]
-            for where in ("processes WHERE id", "workers WHERE process", "computed WHERE process", OF_WORKER):
+            for where in ("processes WHERE id", "workers WHERE process", OF_WORKER):
                 db.execute(f"DELETE FROM {where} = ?", (self.process,))
         if gone:
             # Without this, the stored time would be up to a minute old: see ``tidy``.
@@ -329,7 +324,7 @@ class Publication(PeriodicJob):
         recorder: records the counts of the cache.
         inquiries: the inquiries and requests of operators to the cache.
         events: the events of the cache.
-        stats: reads the figures, of which the paths of pages are published.
+        stats: reads the figures; the paths of pages are published, too.
         thread: returns the state of the wheel thread.
         is_in_use: returns whether the cache was used and not closed since.
 
@@ -342,7 +337,7 @@ class Publication(PeriodicJob):
     recorder: Recorder
     inquiries: Inquiries
     events: CacheEvents
-    stats: StatsReader
+    _stats: StatsReader
     thread: Callable[[], str]
     _is_in_use: Callable[[], bool]
     _clock: Clock
@@ -359,6 +354,11 @@ class Publication(PeriodicJob):
         self._finalizer.atexit = False
         publisher.add(self)
 
+    @property
+    def pages(self) -> PageFigures | None:
+        """The figures of the pages of an HTTP cache; None for any other cache."""
+        return cast("PageFigures | None", self._stats.parts.get("pages"))
+
     def start_over(self) -> None:
         """Set the initial state, also in the child of a fork."""
         self.published = _NOTHING
@@ -371,8 +371,8 @@ class Publication(PeriodicJob):
     def publish_again(self) -> None:
         """Publish all figures with the next publication, as if none had been published, but for those of steps."""
         self.published = _NOTHING._replace(steps=self.published.steps)
-        if self.stats.pages is not None:
-            self.stats.pages.publish_paths_again()
+        if self.pages is not None:
+            self.pages.publish_paths_again()
 
     def is_used(self) -> bool:
         """Return whether there is anything to publish."""
@@ -385,15 +385,15 @@ class Publication(PeriodicJob):
     def begin(self) -> None:
         self.has_begun = True
         self.inquiries.begin()
-        if self.stats.pages is not None and not _is_silent:
+        if self.pages is not None and not _is_silent:
             # Before the first page is served: an operator may have switched the cache off.
             with suppress(FileUnusable, OSError):
                 self.adopt_mode(self.publisher.file.read(modes_in, dict))
 
     def adopt_mode(self, modes: Mapping[str, str]) -> None:
         """Adopt the mode that an operator has chosen for the pages of this cache."""
-        if self.stats.pages is not None and self.recorder.name in modes:
-            self.stats.pages.change_mode(modes[self.recorder.name])
+        if self.pages is not None and self.recorder.name in modes:
+            self.pages.change_mode(modes[self.recorder.name])
 
     def next_run(self, due: float, now: float) -> float:
         return due + (INTERVAL if self.publisher.is_known else FIRST)

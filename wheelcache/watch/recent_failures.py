@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -38,28 +37,19 @@ class Failure:
 class RecentFailures:
     """Records the exceptions of loaders, in 1 us each, until ``take`` returns them. Only the first exception of a type
     is asked for its message.
-
-    Args:
-        start_jobs: starts the jobs of the cache, which read the failures. It is called at the first exception after
-            ``take``, and not only by writes, since a cache whose loads all fail has no writes.
     """
 
     _found: dict[str, Failure]
 
-    def __init__(self, start_jobs: Callable[[], object]) -> None:
-        self._start_jobs = start_jobs
+    def __init__(self) -> None:
         self.start_over()
 
-    def note(self, error: BaseException) -> None:
-        """Record ``error``, unless it concerns only the leader of the load, such as a cancellation or an exit."""
-        if not isinstance(error, Exception):
-            return
+    def note(self, error: Exception) -> None:
         kind = type(error).__name__[:MAX_LENGTH]
         # Not under the lock: this is the user's code.
         message = "" if kind in self._found else message_of(error)
         now = SystemClock.time()
         with self._lock:
-            is_first = not self._found
             found = self._found.get(kind)
             if found is None:
                 if len(self._found) >= TYPES:
@@ -67,8 +57,6 @@ class RecentFailures:
                 found = self._found.setdefault(kind, Failure(kind, message, 0, now, now))
             found.count += 1
             found.last = now
-        if is_first:
-            self._start_jobs()
 
     def __bool__(self) -> bool:
         return bool(self._found)

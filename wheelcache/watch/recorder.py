@@ -13,11 +13,12 @@ from math import floor, inf
 from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
-from wheelcache.engine.readable import StatsReader
+from wheelcache.engine.observed import StatsReader
 from wheelcache.engine.runtime.clock import Clock, ManualClock, SystemClock
 from wheelcache.engine.runtime.periodic_jobs import PeriodicJob
-from wheelcache.engine.stats import COUNTS, NOTHING, Row, added, subtracted, with_groups
+from wheelcache.engine.stats import Row
 from wheelcache.watch.key_groups import Groups, GroupSteps, changes, merged
+from wheelcache.watch.rows import COUNTS, NOTHING, added, reading_of, subtracted, with_groups
 from wheelcache.watch.site_file import USE
 from wheelcache.watch.tables import DAY, HOUR, KEPT, LONG_STEP, LOOKUPS, NUMBERS, STEP
 
@@ -128,7 +129,7 @@ class Recorder(PeriodicJob):
     def mark(self) -> None:
         """Assign the counts since the last mark to the steps since then."""
         now, time = self._clock(), self.time()
-        (row, gauges, groups), state = self._stats.read(), self._state()
+        (row, gauges, groups), state = reading_of(self._stats()), self._state()
         # Not by the wall clock, which may be set. Steps of ten seconds are kept for an hour.
         seconds = min(max(now - self._at, 0.0), float(HOUR))
         if self._is_new or (row, groups) != (self.row, self.groups) or time // STEP != (time - seconds) // STEP:

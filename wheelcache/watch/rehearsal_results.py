@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from wheelcache.engine.runtime.clock import SystemClock
-from wheelcache.engine.stats import BYPASSING, REASONS
+from wheelcache.pages.reasons import BYPASSING, REASONS
 from wheelcache.watch.rehearsals import Outcome
 
 Result = dict[str, Any]

@@ -18,8 +18,6 @@ from django.core.cache import caches
 from django.core.cache.backends.locmem import LocMemCache
 
 from wheelcache.django_backend.backend import WheelCache
-from wheelcache.host_cache.django_host import HostCache
-from wheelcache.near_cache.django_tiered import TieredCache
 
 SESSIONS: Final = "django.contrib.sessions.backends.cache"
 CACHED_DB: Final = "django.contrib.sessions.backends.cached_db"
@@ -50,10 +48,12 @@ class Use:
         if self.alias not in settings.CACHES:
             return True
         cache = caches[self.alias]
-        if isinstance(cache, TieredCache):
+        is_tiered = isinstance(cache, WheelCache) and cache.has_store
+        if is_tiered:
             cache = caches[settings.CACHES[self.alias]["OPTIONS"]["L2"]]
-            return isinstance(cache, HostCache) or not isinstance(cache, WheelCache | LocMemCache)
-        return isinstance(cache, HostCache) or not isinstance(cache, WheelCache)
+        if isinstance(cache, WheelCache):
+            return cache.store.cache.has_shared_entries
+        return not (is_tiered and isinstance(cache, LocMemCache))
 
 
 @dataclass(frozen=True, slots=True)

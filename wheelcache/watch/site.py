@@ -19,21 +19,22 @@ from operator import add
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from wheelcache.cache import Cache
 from wheelcache.core import IMPLEMENTATION
 from wheelcache.engine.runtime.clock import SystemClock, this_process
-from wheelcache.engine.stats import COUNTS, NO_BUCKETS, NOTHING, Row
+from wheelcache.engine.stats import NO_BUCKETS, Row
 from wheelcache.errors import CacheClosed, FileUnusable
-from wheelcache.watch.computed_tables import computed_in
 from wheelcache.watch.event_log import Event, add_events, events_in
 from wheelcache.watch.figures import COMBINERS, CacheFigures, Sum, WorkerFigures
 from wheelcache.watch.group_tables import reset_groups, totals_in
 from wheelcache.watch.inquiries import Inspector, add_request
-from wheelcache.watch.observed import ObservedCache
+from wheelcache.watch.observers import observer_of
 from wheelcache.watch.page_paths import no_paths, of_site, paths_in
 from wheelcache.watch.publisher import INTERVAL
 from wheelcache.watch.recorder import Recorder
 from wheelcache.watch.rehearsals import Outcome, modes_in, put_mode, rehearsed_in
 from wheelcache.watch.releases import TOGETHER, Release, releases_in
+from wheelcache.watch.rows import COUNTS, NOTHING, reading_of
 from wheelcache.watch.site_file import USE, SiteFile, lives
 from wheelcache.watch.spans import Span, Within
 from wheelcache.watch.tables import (
@@ -117,14 +118,14 @@ class Site:
         time: the end of the steps, in seconds since 1970.
     """
 
-    def __init__(self, own: Iterable[ObservedCache], include: Own = Own.UNSEEN) -> None:
+    def __init__(self, own: Iterable[Cache], include: Own = Own.UNSEEN) -> None:
         self.own = list(own)
-        publications = [each.observer.publication for each in self.own]
+        publications = [observer_of(each).publication for each in self.own]
         self._own_processes = {each.publisher.process for each in publications if each is not None}
         files = {each.publisher.file.path: each.publisher.file for each in publications if each is not None}
         self.files = list(files.values())
         # The time of a ManualClock, if there is one.
-        self.time = max((each.observer.recorder.time() for each in self.own), default=SystemClock.time())
+        self.time = max((observer_of(each).recorder.time() for each in self.own), default=SystemClock.time())
         self._include = include
         self._caches: list[CacheFigures] | None = None
         self._releases: list[Release] | None = None
@@ -157,9 +158,9 @@ class Site:
                 _add_own(found, cache, spelled)
         return [found[name].of_cache(name) for name in sorted(found)]
 
-    def _is_added(self, cache: ObservedCache, known: Collection[str]) -> bool:
+    def _is_added(self, cache: Cache, known: Collection[str]) -> bool:
         """Return whether the figures of a cache of this process are added to the published ones."""
-        publication = cache.observer.publication
+        publication = observer_of(cache).publication
         if self._include is Own.NONE:
             return False
         if publication is None or publication.cannot_publish():
@@ -201,7 +202,7 @@ class Site:
         known = {each.name for each in self.caches if each.workers} if found else ()
         for cache in self.own:
             if cache.name == name and self._is_added(cache, known):
-                recorder, thread = cache.observer.recorder, cache.observer.thread()
+                recorder, thread = observer_of(cache).recorder, observer_of(cache).thread()
                 process = _Process(*this_process(), recorder.time(), thread, IMPLEMENTATION)
                 add(_own_process(cache), {"worker": OWN, **process._asdict()})
         places = sorted(found, key=lambda process: (process[1], process[0]))
@@ -275,7 +276,7 @@ class Site:
 
     def _own_recorders(self, name: str) -> list[Recorder]:
         """Return the recorders of the caches of this process with this name that do not publish."""
-        observers = [each.observer for each in self.own if each.name == name]
+        observers = [observer_of(each) for each in self.own if each.name == name]
         hidden = (each for each in observers if each.publication is None or each.publication.cannot_publish())
         return [each.recorder for each in hidden if each.keeps_history]
 
@@ -313,8 +314,6 @@ class Site:
             found[number].groups = groups
         for number, groups in totals_in(db, (RESET,)).items():
             found[number].base_groups = groups
-        for number, samples in computed_in(db, living, self.time).items():
-            found[number].computed = samples
         for number, processes, *gauges in db.execute(
             f"SELECT cache, group_concat(DISTINCT process), {_TOGETHER} FROM workers"
             f" WHERE process NOT IN ({', '.join('?' * len(dead))}) GROUP BY cache",
@@ -336,7 +335,7 @@ class Site:
 
     def is_shared(self, name: str) -> bool:
         """Return whether the workers of the site share figures and requests of the cache ``name``."""
-        own = [each.observer.publication for each in self.own if each.name == name]
+        own = [observer_of(each).publication for each in self.own if each.name == name]
         return None not in own and bool(self.files)
 
     @property
@@ -345,21 +344,21 @@ class Site:
         shared = {each.name for each in self.own if each.has_shared_entries}
         return sorted(shared | {each.name for each in self.caches if each.workers})
 
-    def shared(self, name: str) -> ObservedCache | None:
+    def shared(self, name: str) -> Cache | None:
         """Return the cache ``name`` of this process, if the processes of the machine share its entries."""
         return next((each for each in self.own if each.name == name and each.has_shared_entries), None)
 
     def inspector(self, name: str) -> Inspector | None:
         """Return what answers inquiries about the cache ``name`` here, if processes share its entries."""
         shared = self.shared(name)
-        return None if shared is None else shared.observer.inspector
+        return None if shared is None else observer_of(shared).inspector
 
     def events(self, most: int) -> list[Event]:
         """Return the recent events, newest first."""
         found = [event for file in self.files for event in file.read(partial(events_in, most=most), list[Event])]
         for each in self.own:
-            if each.observer.publication is None:
-                found += each.observer.recent_events()
+            if observer_of(each).publication is None:
+                found += observer_of(each).recent_events()
         return sorted(found, key=lambda event: event.at, reverse=True)[:most]
 
     def releases(self) -> list[Release]:
@@ -383,7 +382,7 @@ class Site:
         if not self.files:
             for each in self.own:
                 if each.name == name:
-                    each.observer.memory_log.append(event)
+                    observer_of(each).memory_log.append(event)
 
     def workers_to_ask(self, name: str) -> dict[int, int]:
         """Return the pids of the workers of a cache by their numbers, without the idle ones, which have no entries and
@@ -544,7 +543,7 @@ def _workers_in(file: SiteFile, name: str, db: sqlite3.Connection) -> list[tuple
     return found
 
 
-def own_figures(caches: Iterable[ObservedCache], spelled: Callable[[str], str] = str) -> list[CacheFigures]:
+def own_figures(caches: Iterable[Cache], spelled: Callable[[str], str] = str) -> list[CacheFigures]:
     """Return the figures of ``caches`` in this process only, sorted by ``spelled(name)``."""
     found: dict[str, Sum] = {}
     for each in caches:
@@ -552,14 +551,14 @@ def own_figures(caches: Iterable[ObservedCache], spelled: Callable[[str], str] =
     return [found[name].of_cache(name) for name in sorted(found)]
 
 
-def _add_own(found: dict[str, Sum], cache: ObservedCache, spelled: Callable[[str], str]) -> None:
+def _add_own(found: dict[str, Sum], cache: Cache, spelled: Callable[[str], str]) -> None:
     # The cache may have been closed since it was listed.
     with suppress(CacheClosed):
         one = _own_process(cache)
         found.setdefault(spelled(cache.name), Sum()).add(one)
 
 
-def _own_process(cache: ObservedCache) -> Sum:
+def _own_process(cache: Cache) -> Sum:
     """Return the figures of a cache in this process only.
 
     Raises:
@@ -567,13 +566,13 @@ def _own_process(cache: ObservedCache) -> Sum:
     """
     if cache.is_closed:
         raise CacheClosed(f"the cache {cache.name!r} was closed")
-    observer = cache.observer
+    observer = observer_of(cache)
     pid, started = this_process()
-    counts, own_gauges, groups = observer.stats.read()
+    counts, own_gauges, groups = reading_of(observer.stats())
     with USE.lock:
         values = observer.recorder.row_of_worker(own_gauges, observer.state())
     gauges = dict(zip(GAUGES_OF_WORKER, values, strict=True))
-    pages = observer.stats.pages
+    pages = observer.pages
     return Sum(
         groups=groups,
         paths=no_paths() if pages is None else of_site(pages.paths()),

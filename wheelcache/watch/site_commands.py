@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from wheelcache.engine.readable import CLEAR, PURGE
+from wheelcache.cache import Cache
 from wheelcache.engine.runtime.clock import SystemClock
-from wheelcache.engine.stats import REASONS, PageStats
+from wheelcache.pages.page_stats import PageStats
+from wheelcache.pages.reasons import REASONS
 from wheelcache.watch import comparison, documents
 from wheelcache.watch.console import (
     CommandFailed,
@@ -29,8 +30,8 @@ from wheelcache.watch.console import (
 )
 from wheelcache.watch.event_log import CLEARED, MAX_EVENTS, RESET
 from wheelcache.watch.figures import CacheFigures
-from wheelcache.watch.inquiries import ask
-from wheelcache.watch.observed import ObservedCache
+from wheelcache.watch.inquiries import CLEAR, PURGE, ask
+from wheelcache.watch.observers import observer_of
 from wheelcache.watch.problems import headline, problems_of
 from wheelcache.watch.publisher import INTERVAL
 from wheelcache.watch.purge_targets import check_purgeable
@@ -68,7 +69,7 @@ LAST_FIGURES: Final = "No worker has the cache {!r} now; these are its last figu
 SHOWN_PATHS: Final = 3
 """The number of paths of each reason why pages are not stored. ``--json`` has more."""
 
-Caches = Sequence[ObservedCache]
+Caches = Sequence[Cache]
 
 
 def figures(caches: Caches) -> Report:
@@ -248,7 +249,7 @@ def clear(caches: Caches, name: str | None) -> Report:
         shared = site.shared(each)
         if shared is not None:
             size = shared.stats().size
-            shared.observer.run(CLEAR)
+            observer_of(shared).run(CLEAR)
             document.append({"cache": each, "workers": 1, "entries": size})
             view.append(f"{each!r}: removed {size:,} entries.")
             continue

@@ -6,11 +6,12 @@ from collections import defaultdict, namedtuple
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from wheelcache.engine.stats import NOTHING, Row, Stats, added
+from wheelcache.engine.stats import Row, Stats
 from wheelcache.watch.figures import CacheFigures
 from wheelcache.watch.group_tables import groups_between, seconds_between
 from wheelcache.watch.key_groups import SECONDS, Groups, GroupSteps, merged
 from wheelcache.watch.recorder import Steps
+from wheelcache.watch.rows import NOTHING, added, reading_of, stats_of
 from wheelcache.watch.tables import HOUR, LEVELS, LONG_STEP, NUMBERS, OF_NAME, STEP
 
 if TYPE_CHECKING:
@@ -121,8 +122,7 @@ class Within:
         """Return the sums of the counts, with the present gauges."""
         stats, rows = self._figures.stats, self._rows.values()
         counts = tuple(map(sum, zip(*rows, strict=True)))[len(LEVELS) :] if rows else NOTHING
-        has_store, has_pages = stats.store is not None, stats.pages is not None
-        return Stats.of(counts, stats.gauges(), has_store=has_store, has_pages=has_pages)
+        return stats_of(counts, reading_of(stats).gauges, stats.parts.keys())
 
     def steps(self, span: Span) -> dict[int, Any]:
         """Return the ``Step`` by start, oldest first, of the span that was read."""

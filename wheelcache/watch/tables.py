@@ -15,8 +15,6 @@
 - ``releases``: the starts of workers with another release: see ``releases``.
 - ``rehearsals`` and ``modes``: the results of rehearsals, and the modes of HTTP caches: see ``rehearsals``. A reset
   removes the results.
-- ``computed``: a sample of the keys that each process has computed for each of its caches: see
-  ``computed_keys.py``. It leaves with the row of ``workers``.
 - ``events``: recent events. ``inquiries`` and ``answers``: see ``inquiries``.
 
 A process that opens the file parses the whole schema. A table with a column for each count takes 50 us, so there is one
@@ -30,7 +28,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
-from wheelcache.engine.stats import COUNTS, GAUGES, GROUP_COUNTS, MISSES
+from wheelcache.engine.stats import MISSES
+from wheelcache.watch.rows import COUNTS, GAUGES, GROUP_COUNTS
 
 if TYPE_CHECKING:
     import sqlite3
@@ -100,9 +99,6 @@ CREATE TABLE processes (
     id INTEGER PRIMARY KEY, {_columns("pid", "started", "published", "thread", "core", "release_name")});
 CREATE TABLE workers (
     process INTEGER, number INTEGER, cache INTEGER, {_columns(*GAUGES_OF_WORKER)},
-    PRIMARY KEY (process, number)) WITHOUT ROWID;
-CREATE TABLE computed (
-    process INTEGER, number INTEGER, cache INTEGER, {_columns("period", "hashes")},
     PRIMARY KEY (process, number)) WITHOUT ROWID;
 CREATE TABLE resets (cache INTEGER PRIMARY KEY, at DEFAULT 0);
 CREATE TABLE paths (

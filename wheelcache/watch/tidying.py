@@ -55,7 +55,6 @@ def tidy(db: sqlite3.Connection, file: SiteFile, own: int) -> None:
 
 _LEFT: Final = (
     "DELETE FROM workers WHERE process NOT IN (SELECT id FROM processes)",
-    "DELETE FROM computed WHERE process NOT IN (SELECT id FROM processes)",
     f"DELETE FROM {OF_WORKER} NOT IN (SELECT id FROM processes)",
     """DELETE FROM caches WHERE id NOT IN (SELECT cache FROM workers)
         AND id NOT IN (SELECT id FROM caches ORDER BY published DESC LIMIT :names)""",

@@ -4,6 +4,7 @@ import pytest
 from django.test import override_settings
 
 from tests.django_backend.memoize.sites import locmem, tiered, wheel
+from tests.guests import needs
 
 
 @pytest.fixture
@@ -13,7 +14,7 @@ def site():
         yield
 
 
-@pytest.fixture(params=["memory", "tiered", "locmem"])
+@pytest.fixture(params=["memory", pytest.param("tiered", marks=needs("near_cache")), "locmem"])
 def any_site(request):
     """Settings whose default cache is of each kind."""
     kinds = {"memory": wheel, "tiered": tiered, "locmem": locmem}

@@ -20,6 +20,7 @@ from django.utils.safestring import mark_safe
 from django.utils.translation import gettext_lazy
 
 from tests.django_backend.memoize.sites import DUMMY, Counted, locmem, tiered
+from tests.guests import needs
 from wheelcache.django_backend import memoize
 
 
@@ -237,7 +238,7 @@ INEXACT = {
 
 
 @pytest.mark.pairs(full="kind", of="kind")
-@pytest.mark.parametrize("kind", [locmem, tiered])
+@pytest.mark.parametrize("kind", [locmem, pytest.param(tiered, marks=needs("near_cache"))])
 @pytest.mark.parametrize("make", INEXACT.values(), ids=INEXACT)
 def test_elsewhere_an_argument_without_an_exact_text_is_an_error(kind, make):
     with override_settings(CACHES={"default": kind(), "second": locmem()}):

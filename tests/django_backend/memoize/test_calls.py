@@ -11,6 +11,7 @@ from django.test import override_settings
 
 from tests.django_backend.memoize.sites import WHEEL, locmem, tiered, wheel
 from tests.engines import engine
+from tests.guests import needs
 from tests.recursion import DEPTH, DEPTH_OF_METHODS, result_at_depth
 from tests.waiting import PATIENCE, until
 from wheelcache import KEEP
@@ -25,7 +26,9 @@ def test_with_a_timeout_of_0_the_value_is_that_of_the_function_itself():
 
 
 @pytest.mark.parametrize("options", [{}, {"refresh_ahead": 0.9}], ids=["", "refresh_ahead"])
-@pytest.mark.parametrize("given", [{}, {"TRANSACTIONS": True}], ids=["", "transactions"])
+@pytest.mark.parametrize(
+    "given", [{}, pytest.param({"TRANSACTIONS": True}, marks=needs("transactions"))], ids=["", "transactions"]
+)
 def test_each_call_is_one_look_up(options, given):
     with override_settings(CACHES={"default": wheel(OPTIONS=given)}):
         load = memoize(60, **options)(lambda number: number)
@@ -35,6 +38,7 @@ def test_each_call_is_one_look_up(options, given):
         assert (stats.hits, stats.misses) == (2, 2)
 
 
+@needs("near_cache")
 def test_in_front_of_a_store_each_call_is_a_look_up_of_its_value_and_one_of_the_version_of_all_values():
     with override_settings(CACHES={"default": tiered(), "second": locmem()}):
         load = memoize(60)(lambda number: number)
@@ -92,6 +96,7 @@ def test_a_function_receives_the_previous_value_and_may_keep_it(clock, site):
         load("a", previous=1)
 
 
+@needs("fill_waits")
 @pytest.mark.parametrize("grace", [{f"memoize.{__name__}": 30, "memoize.other": 0}, {"memoize.": 30}])
 def test_with_fill_grace_the_first_caller_computes_and_the_others_get_the_old_value(clock, in_thread, grace):
     options = {"JITTER": 0, "LOG_INTERVAL": None, "FILL_WAIT": {"memoize.": 1000}, "FILL_GRACE": grace}

@@ -11,6 +11,7 @@ from django.test import override_settings
 from django.utils import translation
 
 from tests.django_backend.memoize.sites import DUMMY, Counted, locmem, tiered, wheel
+from tests.guests import needs
 from tests.waiting import PATIENCE, until
 from wheelcache.django_backend import memoize
 
@@ -100,6 +101,7 @@ def test_the_timeout_has_djangos_meaning(clock, timeout, times):
             assert load("a") == [2]
 
 
+@needs("near_cache")
 def test_a_cache_that_caches_nothing_takes_every_option_and_others_refuse_those_of_a_wheel_cache():
     load = memoize(60, grace=60, negative_ttl=5)(lambda key: key)
     with override_settings(CACHES={"default": {"BACKEND": DUMMY}}):

@@ -7,7 +7,7 @@ from tests import scripts
 PRELUDE = """
 import logging, os, signal, sys, threading, time, warnings
 from tests.waiting import PATIENCE, until
-from wheelcache import Cache, Timers
+from wheelcache import Cache
 
 SILENT = {"log_interval": None, "keep_history": False}
 

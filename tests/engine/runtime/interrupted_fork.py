@@ -9,8 +9,9 @@ from pathlib import Path
 import wheelcache
 from tests.engine.runtime.forks import SILENT, fork, use
 from tests.engine.runtime.interruptions import Delivery, Worker, quiet
+from tests.guests import Timers
 from tests.waiting import PATIENCE, current_frames, until
-from wheelcache import Cache, Timers
+from wheelcache import Cache
 from wheelcache.engine.runtime import lifecycle
 from wheelcache.near_cache.redis_tracking import Tracking
 

@@ -4,7 +4,8 @@ import threading
 
 import pytest
 
-from wheelcache import Cache, Timers
+from tests.guests import Timers, needs
+from wheelcache import Cache
 from wheelcache.engine.runtime.clock import LATEST, ManualClock
 
 
@@ -39,7 +40,9 @@ def test_a_manual_clock_may_be_moved_to_its_end():
 
 
 @pytest.mark.parametrize("now", [1e17, -1e17, float("inf"), float("nan")])
-@pytest.mark.parametrize("make", [Cache, lambda clock: Timers(1.0, print, clock=clock)])
+@pytest.mark.parametrize(
+    "make", [Cache, pytest.param(lambda clock: Timers(1.0, print, clock=clock), marks=needs("timers"))]
+)
 def test_a_clock_that_shows_such_a_time_is_refused(make, now):
     with pytest.raises(ValueError, match="clock must return seconds at which floats can tell intervals of 1 s apart"):
         make(clock=lambda: now)

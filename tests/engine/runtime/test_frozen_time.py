@@ -16,10 +16,11 @@ import pytest
 import time_machine
 
 from tests.fill_waits.callers import aget_or_lease, get_or_lease
+from tests.guests import Timers, needs
 from tests.scripts import run
 from tests.time_travel import FAR, LIBRARIES, LONG_AGO, in_real_time
 from tests.waiting import PATIENCE, until, until_waiting
-from wheelcache import Cache, LoadTimeout, ManualClock, RemovalCause, Timers
+from wheelcache import Cache, LoadTimeout, ManualClock, RemovalCause
 from wheelcache.engine import machine_clock
 from wheelcache.engine.runtime.frozen_time import follow
 from wheelcache.engine.runtime.wheel_driver import WheelDriver
@@ -53,7 +54,7 @@ def test_what_expired_in_a_freeze_of_the_past_leaves_memory_after_the_thaw(cache
     """This does not count as lag: the wheel could not advance before the thaw."""
     with library.freeze(LONG_AGO):
         cache.set_many({"a": 1, "b": 2}, 300)
-    assert cache.observer.state().lag < PATIENCE
+    assert cache.engine.observed.lag < PATIENCE
     assert cache.get("a") is None
     assert until(lambda: len(removed) == 2)
     assert len(cache) == 0
@@ -91,7 +92,7 @@ def test_the_wheel_takes_out_nothing_in_a_freeze_that_a_move_back_brings_to_life
         time_.shift(3600)
         for number in range(3000):
             cache.set(number, number, 5)
-        assert cache.observer.state().lag == 0
+        assert cache.engine.observed.lag == 0
         time_.shift(-3600)
         assert cache.get("a") == 1
     assert removed == []
@@ -255,6 +256,7 @@ def test_a_failed_refresh_is_tried_again_when_the_time_was_moved_back(cache, lib
         assert until(lambda: cache.get_or_load("a", lambda: "new", 10, grace=10**9) == "new")
 
 
+@needs("timers")
 @pytest.mark.alone
 @pytest.mark.parametrize("clock", [{}, {"clock": time.monotonic}], ids=["their own clock", "the caches'"])
 def test_timers_go_on_in_real_time(library, clock):
@@ -280,7 +282,7 @@ def test_steps_are_those_of_real_time(library):
         time_.shift(-86_400)
         site = Site([cache])
         (worker,) = site.workers(cache.name)
-        starts = [start for _, start in cache.observer.recorder.steps]
+        starts = [start for _, start in cache.engine.observed.observer.recorder.steps]
     assert abs(site.time - time.time()) < PATIENCE
     assert starts
     assert all(abs(start - time.time()) < 300 + PATIENCE for start in starts)

@@ -69,7 +69,7 @@ def test_threads_of_a_cache_that_was_made_or_used_before_stop_no_greenlet(use):
         gone_on.append(True)
         until(lambda: heard)
         until(lambda: "before and short" not in cache.keys())
-        assert cache.observer.thread() == "running"
+        assert cache.engine.observed.thread_state == "running"
 
         loads, values = [], []
 
@@ -99,7 +99,7 @@ def test_threads_of_a_cache_that_was_made_or_used_before_stop_no_greenlet(use):
             pid = os.fork()
             if pid == 0:
                 cache.set("child's", 1, ttl=0.02)
-                until(lambda: "child's" not in cache.keys() and cache.observer.thread() == "running")
+                until(lambda: "child's" not in cache.keys() and cache.engine.observed.thread_state == "running")
                 names = [thread.name for thread in threading.enumerate()]
                 os._exit(0 if names.count("wheelcache-wheel") == 1 else 1)
             print(os.waitpid(pid, 0)[1])

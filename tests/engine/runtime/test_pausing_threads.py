@@ -3,6 +3,7 @@
 import pytest
 
 from tests.engine.runtime.forking import run_noting, run_warned
+from tests.guests import needs
 
 pytestmark = pytest.mark.deep
 
@@ -32,7 +33,7 @@ def test_a_parked_wheel_thread_starts_again_with_the_next_timer_only():
     assert run_noting("""
         cache = Cache(**SILENT, interval=0.01)
         cache.set("short", 1, ttl=0.02)
-        until(lambda: cache.observer.thread() == "parked")
+        until(lambda: cache.engine.observed.thread_state == "parked")
         print(in_child(lambda: None), *seen_by_forks, *threads())
         cache.set("short", 1, ttl=0.02)
         print(*threads())
@@ -211,6 +212,7 @@ def test_a_job_of_the_refresh_pool_that_forks():
 
 
 TIMERS = """
+from wheelcache.timers import Timers
 executed = []
 begun, go_on = threading.Event(), threading.Event()
 
@@ -231,6 +233,7 @@ def of_timers():
 """
 
 
+@needs("timers")
 def test_idle_threads_of_timers_end_before_a_fork_and_start_again_when_a_timer_is_due():
     assert run_noting(f"""{TIMERS}
 use("before")
@@ -249,6 +252,7 @@ print("child's" in executed)
 """) == ["1", "0", "False"]
 
 
+@needs("timers")
 def test_a_fork_while_a_timer_executes_leaves_it_to_the_parent():
     assert run_warned(f"""{TIMERS}
 warnings.simplefilter("ignore", DeprecationWarning)
@@ -271,9 +275,12 @@ print(len(executed))
 """) == ["0", "11"]
 
 
+@needs("timers")
 def test_timers_that_are_due_at_the_exit_execute():
     assert (
         run_warned("""
+        from wheelcache.timers import Timers
+
         def last(key, value):
             # It ends at the beginning of the exit.
             threading.main_thread().join()

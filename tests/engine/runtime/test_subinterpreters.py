@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.guests import needs
+
 ROOT = Path(__file__).parents[3]
 
 IN_INTERPRETERS = """
@@ -35,17 +37,18 @@ print("destroyed")
 USE = """
 import atexit, logging, sys, threading
 logging.basicConfig(stream=sys.stdout, format="%(message)s", level=logging.WARNING)
-from wheelcache import Cache, Timers
+from wheelcache import Cache
+from wheelcache.timers import Timers
 
 cache = Cache(max_entries=3)
 for number in range(10):
     cache.set(number, number, 5)
-print(len(cache), cache.get(9), cache.observer.thread())
+print(len(cache), cache.get(9), cache.engine.observed.thread_state)
 print(cache.get_or_load("loaded", lambda: "value", 5, timeout=60))
 fired = threading.Event()
 timers = Timers(0.01, lambda key, value: fired.set())
 timers.set_timer("timer", 1, 0.01)
-print(fired.wait(20 if cache.observer.thread() == "running" else 0))
+print(fired.wait(20 if cache.engine.observed.thread_state == "running" else 0))
 # As the end of an interpreter does. Python 3.11 refuses to destroy one that has more than one thread.
 atexit._run_exitfuncs()
 print(*sorted(thread.name for thread in threading.enumerate()))
@@ -79,11 +82,13 @@ isolated = pytest.mark.skipif(
 )
 
 
+@needs("timers")
 def test_all_threads_end_with_their_interpreter():
     """An interpreter that ends before its threads aborts the process."""
     assert in_interpreters("legacy", USE) == ["3 9 running", "value", "True", "MainThread", "destroyed"]
 
 
+@needs("timers")
 @isolated
 def test_where_no_daemon_thread_is_allowed_writes_do_the_work():
     *said, end = [line for line in in_interpreters("isolated", USE) if not line.startswith("The compiled core")]

@@ -8,9 +8,10 @@ import weakref
 
 import pytest
 
+from tests.guests import Timers, needs
 from tests.scripts import FORKING, run
 from tests.waiting import PATIENCE, until
-from wheelcache import Cache, ManualClock, RemovalCause, Timers
+from wheelcache import Cache, ManualClock, RemovalCause
 from wheelcache.engine.runtime.wheel_thread import WheelThread
 
 SILENT = {"log_interval": None, "keep_history": False}
@@ -35,10 +36,12 @@ def test_an_expired_entry_leaves_memory_by_the_thread_alone():
     cache.close()
 
 
+@needs("timers")
 def test_the_thread_starts_with_the_first_timer_and_not_before():
     assert in_python(
         """
 import threading, wheelcache
+from wheelcache.timers import Timers
 cache = wheelcache.Cache(log_interval=None, keep_history=False)
 cache.set("for ever", 1)
 cache.get("for ever")
@@ -46,12 +49,13 @@ print(threading.active_count())
 cache.set("a", 1, ttl=5)
 print(threading.active_count())
 wheelcache.Cache(log_interval=None, keep_history=False).set("b", 1, ttl=5)
-wheelcache.Timers(1, print).after(5)
+Timers(1, print).after(5)
 print(*(thread.name for thread in threading.enumerate()))
 """
     ) == ["1", "2", "MainThread", "wheelcache-wheel"]
 
 
+@needs("watch")
 def test_the_thread_is_parked_when_all_is_gone_and_the_jobs_are_paused():
     """Its CPU time and its context switches do not grow: it waits without a timeout."""
     assert in_python(
@@ -77,18 +81,20 @@ def noted(condition, timeout=None):
 threading.Condition.wait = noted
 cache.set("a", 1, ttl=0.03)
 assert parked.wait(60)
-print(len(cache), cache.observer.thread(), max(timeout for timeout in waits if timeout) <= 0.05)
+print(len(cache), cache.engine.observed.thread_state, max(timeout for timeout in waits if timeout) <= 0.05)
 """
     ) == ["0", "parked", "True"]
 
 
+@needs("timers")
 @pytest.mark.parametrize("busy", ["False", "True"])
 def test_the_interpreter_exits_cleanly_with_timers_pending_and_work_in_progress(busy):
     assert in_python(
         """
 import sys, wheelcache
+from wheelcache.timers import Timers
 cache = wheelcache.Cache(interval=0.001)
-timers = wheelcache.Timers(0.001, lambda key, value: None)
+timers = Timers(0.001, lambda key, value: None)
 timers.every(0.001, lambda: None)
 for i in range(20_000 if sys.argv[1] == "True" else 10):
     cache.set(i, i, ttl=0.001 + i / 1e5)
@@ -217,6 +223,7 @@ def test_a_clock_that_raises_in_the_thread_does_not_stop_the_other_wheels(caplog
     broken.close()
 
 
+@needs("timers")
 def test_caches_and_timers_that_are_not_referenced_go_away_with_timers_pending():
     cache, timers = Cache(), Timers(1, print)
     cache.set("a", 1, ttl=1000)
@@ -262,9 +269,10 @@ def test_a_listener_that_exits_does_not_end_the_thread(caplog):
     assert until(lambda: "SystemExit" in caplog.text)
     other.set("b", 1, ttl=0.02)
     assert left.wait(PATIENCE)
-    assert other.observer.thread() in ("running", "parked")
+    assert other.engine.observed.thread_state in ("running", "parked")
 
 
+@needs("timers")
 def test_a_job_that_exits_takes_no_other_with_it(clock):
     ran = []
     timers = Timers(1, lambda key, value: ran.append(key), clock=clock)
@@ -279,6 +287,7 @@ def test_a_job_that_exits_takes_no_other_with_it(clock):
     timers.stop()
 
 
+@needs("timers")
 def test_a_clock_that_is_advanced_by_what_it_advances_says_so(clock, caplog):
     timers = Timers(1, print, clock=clock)
     timers.every(1, lambda: clock.advance(1))
@@ -291,7 +300,7 @@ def test_a_write_after_hours_of_idleness_is_not_taken_for_lag(clock, caplog):
     for hours in (0, 12, 40):
         clock.advance(hours * 3600.0)
         cache.set_many(dict.fromkeys(range(1500), hours), ttl=600)
-        assert cache.observer.state().lag == 0
+        assert cache.engine.observed.lag == 0
         clock.advance(700)
         assert len(cache) == 0
     assert "behind" not in caplog.text

@@ -44,13 +44,11 @@ from wheelcache.engine.loading.steps import (
     outcome_of,
     result,
 )
+from wheelcache.engine.observer import Observer
 from wheelcache.engine.runtime.clock import SystemClock
 from wheelcache.engine.stats import LOAD_COUNTS, Meter
 from wheelcache.engine.turns import End, Is, Turn, Turns, enter, led, wait_until
 from wheelcache.errors import LoadDeadlock, LoadTimeout
-from wheelcache.watch.computed_keys import ComputedKeys
-from wheelcache.watch.computing_time import ComputingTime
-from wheelcache.watch.recent_failures import RecentFailures
 
 TAKEN: Final = object()
 """The result of ``Loads.begin`` if the caller must wait."""
@@ -84,9 +82,6 @@ class Loads:
     Attributes:
         turns: the loads in progress, and the refreshes that wait for a thread.
         counts: the counts of the loads.
-        computing: the time spent in loads in the last hour.
-        failures: the recent exceptions of loaders.
-        computed: a sample of the keys that were loaded recently.
     """
 
     def __init__(
@@ -103,10 +98,7 @@ class Loads:
         self.turns = Turns(core, core.watch)
         self._backoff = Backoff()
         self.counts = Meter(*LOAD_COUNTS)
-        self.computing = ComputingTime(core)
-        self.failures = RecentFailures(start_jobs)
-        self.computed = ComputedKeys()
-        self._results = Results(core, target, self.counts, self.computing, self.computed, self._backoff, self.failures)
+        self._results = Results(core, target, self.counts, self._backoff, start_jobs)
         self.finish = self._results.finish
         self.fail = self._results.fail
         self._in_background = BackgroundLoads(
@@ -597,6 +589,10 @@ class Loads:
 
     # Monitoring and lifecycle.
 
+    def observe(self, observer: Observer) -> None:
+        """Report the loads that end from now on to ``observer``."""
+        self._results.observer = observer
+
     def keys_in_progress(self) -> list[Any]:
         """Return the keys that are being loaded. Deleting a pattern deletes them, too."""
         return list(self.turns.open)
@@ -614,9 +610,6 @@ class Loads:
         """Forget the loads and refreshes, whose callers and threads are in the parent process."""
         self.turns.after_fork_in_child()
         self.counts.count_from_zero()
-        self.computed.start_over()
-        self.computing.start_over()
-        self.failures.start_over()
 
     def close(self) -> None:
         """Let the loads in progress fail quietly with the error of the core's gate, which is shut for good."""

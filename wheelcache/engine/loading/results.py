@@ -11,11 +11,9 @@ from wheelcache.core.contract import MISSING, STORED, Core, Watch
 from wheelcache.engine.loading.backoff import Backoff
 from wheelcache.engine.loading.request import LoadRequest, Stored, Tagged, Target, Unstored
 from wheelcache.engine.loading.steps import Outcome
+from wheelcache.engine.observer import Observer
 from wheelcache.engine.stats import Meter
 from wheelcache.engine.turns import End, Turn
-from wheelcache.watch.computed_keys import ComputedKeys
-from wheelcache.watch.computing_time import ComputingTime
-from wheelcache.watch.recent_failures import RecentFailures
 
 logger = logging.getLogger("wheelcache")
 
@@ -25,20 +23,21 @@ class Results:
     """Handles the results of the loads of one cache.
 
     Args:
-        counts, computing, computed, backoff, failures: the records of loads.
+        counts, backoff: the counts of loads, and the keys whose refreshes fail.
+        start_jobs: called at a failed load, since a cache whose loads all fail has no writes.
 
     Attributes:
         is_left_out: decides whether the loads of a key of the core are not counted; None if all are counted.
+        observer: records the loads and the exceptions; None if nothing observes the cache.
     """
 
     _core: Core
     _target: Target
     _counts: Meter
-    _computing: ComputingTime
-    _computed: ComputedKeys
     _backoff: Backoff
-    _failures: RecentFailures
+    _start_jobs: Callable[[], object]
     is_left_out: Callable[[Any], bool] | None = None
+    observer: Observer | None = None
 
     def finish(self, turn: Turn, request: LoadRequest, value: Any) -> Any:
         """Store a loaded value, and end the turn with it. Return the value.
@@ -113,15 +112,22 @@ class Results:
         # The time is negative if a test has moved the clock back.
         seconds = max(0.0, seconds)
         self._counts.ended(seconds, name)
-        self._computing.add(key, seconds)
         self._core.count_load(key, seconds, group=group)
-        self._computed.add(key)
+        if self.observer is not None:
+            self.observer.loaded(key, seconds)
 
     def computed(self, key: Any, seconds: float, error: BaseException | None, group: str | None = None) -> None:
         """Count a load of ``key`` that a caller made for itself, and that ended after ``seconds``."""
         self.count(key, seconds, "loads" if error is None else "load_failures", group)
         if error is not None:
-            self._failures.note(error)
+            self._note(error)
+
+    def _note(self, error: BaseException) -> None:
+        """Record ``error``, unless it concerns only the leader of the load, such as a cancellation or an exit."""
+        if isinstance(error, Exception):
+            if self.observer is not None:
+                self.observer.failed(error)
+            self._start_jobs()
 
     def drop_other(self, key: Any, value: Any) -> None:
         """Delete the entry of ``key`` unless its value is known to equal ``value``, which was read from the source."""
@@ -143,7 +149,7 @@ class Results:
             self.count(request.watched, self._core.now() - request.started, "load_failures", request.group)
         turn.end(End.ERROR, error)
         if is_failed_load:
-            self._failures.note(error)
+            self._note(error)
         if is_first and turn.is_joined and isinstance(error, Exception) and not is_logged:
             logger.warning(
                 "Loading %r into the cache %r failed; the callers that wait for it receive copies of the error.",

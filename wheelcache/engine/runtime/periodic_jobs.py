@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import inf
 
@@ -92,21 +92,28 @@ class PeriodicJobs:
     Args:
         clock: returns seconds.
         is_idle: returns whether the cache was not used since the last call and has no entries.
-        jobs: the jobs. Jobs that are due together run in this order.
+        jobs: the jobs: see ``add``.
     """
 
-    def __init__(self, clock: Clock, is_idle: Callable[[], bool], jobs: Sequence[PeriodicJob]) -> None:
+    def __init__(self, clock: Clock, is_idle: Callable[[], bool], jobs: Iterable[PeriodicJob] = ()) -> None:
         self.clock = clock
         self._driver = driver_of(clock)
         self._is_idle = is_idle
-        self._jobs = tuple(jobs)
+        self._jobs: tuple[PeriodicJob, ...] = ()
         self._closed = False
         # The due times of the jobs since the last start. A run that began earlier belongs to another generation, and
         # does not change this one. A generation never changes its size, so a thread may read it while another writes.
         self._generation: dict[PeriodicJob, float] = {}
         # Has an item while the jobs are paused. The caller that removes it starts them: ``pop`` is atomic, also without
         # the global interpreter lock.
-        self._right_to_start = [True] if self._jobs else []
+        self._right_to_start: list[bool] = []
+        self.add(*jobs)
+
+    def add(self, *jobs: PeriodicJob) -> None:
+        """Add jobs before the first start. Jobs that are due together run in the order in which they were added."""
+        if jobs:
+            self._jobs += jobs
+            self._right_to_start = [True]
 
     @property
     def paused(self) -> bool:

@@ -14,10 +14,11 @@ from importlib.resources import files
 from string import Template
 from typing import Any, Final
 
+from wheelcache.cache import Cache
 from wheelcache.core import HOW_TO_CHANGE, REPORT
-from wheelcache.engine.readable import CLEAR, PURGE
 from wheelcache.engine.runtime.clock import SystemClock
-from wheelcache.engine.stats import REASONS, StoreStats
+from wheelcache.near_cache.store_stats import StoreStats
+from wheelcache.pages.reasons import REASONS
 from wheelcache.watch import documents
 from wheelcache.watch.dashboard.inspection import Target, answers, ask
 from wheelcache.watch.dashboard.one_cache import Wanted, details, rehearsal
@@ -31,12 +32,13 @@ from wheelcache.watch.dashboard.refusals import (
 )
 from wheelcache.watch.event_log import CLEARED, MAX_EVENTS, RESET, Event
 from wheelcache.watch.figures import CacheFigures
-from wheelcache.watch.inquiries import inquiry_of
+from wheelcache.watch.inquiries import CLEAR, PURGE, inquiry_of
 from wheelcache.watch.key_advice import on_keys
-from wheelcache.watch.observed import ObservedCache
+from wheelcache.watch.observers import observer_of
 from wheelcache.watch.problems import headline, problems_of
 from wheelcache.watch.publisher import INTERVAL
 from wheelcache.watch.purge_targets import check_purgeable
+from wheelcache.watch.rows import reading_of
 from wheelcache.watch.site import OVERVIEW, OverviewStep, Own, Site
 from wheelcache.watch.spans import Span
 
@@ -82,7 +84,7 @@ class Dashboard:
     """
 
     _title: str
-    _caches: Callable[[], Iterable[ObservedCache]]
+    _caches: Callable[[], Iterable[Cache]]
     _settings: Callable[[str], Sequence[tuple[str, str, bool, str]]]
     _may_be_inspected: Callable[[str], bool] = lambda name: False
 
@@ -179,11 +181,12 @@ class Dashboard:
             FileUnusable, OSError: if the other processes cannot be asked.
         """
 
-        def clear(cache: ObservedCache) -> None:
-            cache.observer.run(CLEAR)
-            if cache.observer.publication is not None:
+        def clear(cache: Cache) -> None:
+            observer_of(cache).run(CLEAR)
+            publication = observer_of(cache).publication
+            if publication is not None:
                 # Publish, so that the page shows the effect immediately.
-                cache.observer.publication.run_now()
+                publication.run_now()
 
         return f"Cleared {name}. {self._run_everywhere(CLEAR, name, clear, CLEARED, by)}"
 
@@ -208,8 +211,8 @@ class Dashboard:
 
         removed: list[int] = []
 
-        def purge(cache: ObservedCache) -> None:
-            removed.append(cache.observer.run(PURGE, target))
+        def purge(cache: Cache) -> None:
+            removed.append(observer_of(cache).run(PURGE, target))
 
         effect = self._run_everywhere(PURGE, name, purge, PURGE, f"{by}: {target}", target=target)
         known = f" ({sum(removed):,} pages in this process)" if removed else ""
@@ -228,7 +231,7 @@ class Dashboard:
         site = Site(self._caches())
         if not site.files:
             raise NotPublished
-        publications = [each.observer.publication for each in site.own]
+        publications = [observer_of(each).publication for each in site.own]
         for publication in {each.publisher: each for each in publications if each is not None}.values():
             publication.run_now()
         site.reset()
@@ -248,10 +251,10 @@ class Dashboard:
         """
         site = Site(self._caches(), Own.NONE)
         self._check_inspectable(name, site)
-        for cache in site.own:
-            if cache.name == name and cache.observer.publication is not None:
+        for publication in [observer_of(each).publication for each in site.own if each.name == name]:
+            if publication is not None:
                 # This process answers as well, even if its cache is new.
-                cache.observer.publication.run_now()
+                publication.run_now()
         return {"token": ask(site, name, target, by)}
 
     def answers(self, token: str) -> dict[str, Any]:
@@ -278,7 +281,7 @@ class Dashboard:
             raise NotInspectable(name)
 
     def _run_everywhere(
-        self, action: str, name: str, act: Callable[[ObservedCache], object], event: str, by: str, **arguments: str
+        self, action: str, name: str, act: Callable[[Cache], object], event: str, by: str, **arguments: str
     ) -> str:
         """Ask all processes for ``action`` on a cache, and call ``act`` in this process.
 
@@ -293,7 +296,7 @@ class Dashboard:
         token = None if is_done_here else site.ask(action, name, **arguments)
         for cache in site.own:
             if cache.name == name:
-                publication = cache.observer.publication
+                publication = observer_of(cache).publication
                 if publication is not None and token is not None:
                     publication.inquiries.note_done(token)
                 act(cache)
@@ -342,7 +345,7 @@ def _card(figures: CacheFigures, site: Site) -> dict[str, Any]:
     return {
         "name": figures.name,
         "is_shared": site.is_shared(figures.name),
-        "is_used": any(figures.counted.counts()) or figures.stats.size > 0,
+        "is_used": any(reading_of(figures.counted).counts) or figures.stats.size > 0,
         "clear_effect": _effect(figures, site),
         "since": figures.since,
         "reset_at": figures.reset_at,

@@ -1,0 +1,1 @@
+from tests.backends.conftest import *  # noqa: F403

@@ -1,0 +1,1 @@
+from tests.django_backend.conftest import *  # noqa: F403

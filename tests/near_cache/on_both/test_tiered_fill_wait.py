@@ -1,0 +1,45 @@
+"""FILL_WAIT in a TieredCache. ``test_fill_wait`` tests the leases themselves."""
+
+import pytest
+
+from tests.near_cache.tiers import TIERS
+from tests.waiting import PATIENCE, until_waiting
+
+
+@pytest.fixture(params=TIERS.values(), ids=TIERS)
+def make(request, over):
+    """Make a tier over a cache in memory that records its calls."""
+    return lambda **options: over(request.param, **options)
+
+
+@pytest.mark.parametrize("value", [["value"], None], ids=repr)
+def test_with_fill_wait_a_miss_waits_for_the_set_of_another_thread(make, in_thread, value):
+    tier = make(fill_wait=60)
+    assert tier.get("k") is None
+    waiter = in_thread(tier.get, "k", "nothing")
+    until_waiting()
+    tier.set("k", value)
+    assert waiter.result(PATIENCE) == value
+    assert tier.behind.get("k") == value
+    # A copy delays no reader.
+    assert in_thread(tier.get, "k").result(PATIENCE) == value
+
+
+def test_each_look_up_counts_once(make, in_thread):
+    tier = make(fill_wait=60)
+
+    def counted():
+        stats = tier.engine.stats()
+        return stats.hits, stats.misses
+
+    assert tier.get("k") is None
+    assert counted() == (0, 1)
+    waiter = in_thread(tier.get, "k")
+    until_waiting()
+    tier.set("k", "value")
+    assert waiter.result(PATIENCE) == "value"
+    assert counted() == (1, 1)
+    assert tier.get("k") == tier.get("k") == "value"
+    assert counted() == (2, 2)
+    assert tier.load("new", lambda: "value") == "value"
+    assert counted() == (2, 3)

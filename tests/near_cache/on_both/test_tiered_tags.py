@@ -1,0 +1,286 @@
+"""Tags of a TieredCache over each kind of cache that may stand behind."""
+
+from itertools import count
+from threading import Event
+
+import pytest
+
+from tests.backends.test_tags import WAYS_TO_STORE
+from tests.near_cache.tiers import SERVERS, TIERS, WITH_ASYNC
+from tests.waiting import PATIENCE, until
+from wheelcache.engine.loading.steps import then
+from wheelcache.near_cache.django_second_level import DjangoStore
+from wheelcache.near_cache.flask_second_level import CachelibStore
+
+pytestmark = [
+    pytest.mark.pairs(full="name, kind", of="name, kind"),
+    pytest.mark.servers,
+]
+
+
+STORES = {"django": DjangoStore, "flask": CachelibStore}
+
+KINDS = [(name, kind) for name, cls in TIERS.items() for kind in cls.kinds]
+of_any_kind = pytest.mark.parametrize(("name", "kind"), KINDS)
+
+
+@pytest.fixture
+def make(over, request, tmp_path):
+    """Make a tier. All tiers of a test have the same cache behind, unless that is in memory."""
+
+    def make(name, kind, **options):
+        fixture = SERVERS.get(kind)
+        place = request.getfixturevalue(fixture) if fixture else tmp_path / "files" if kind == "files" else None
+        return over(WITH_ASYNC[name], kind, place, **options)
+
+    return make
+
+
+@of_any_kind
+def test_values_and_their_copies_leave_with_their_tags(make, name, kind):
+    tier = make(name, kind)
+    tier.clear()
+    for store in WAYS_TO_STORE.values():
+        store(tier.backend, "k", ("user:7", "größe " * 100))
+        assert (tier.get("k"), tier.has("k"), tier.get_many(["k"])) == ("old", True, {"k": "old"})
+        assert tier.add("k", "new") is False
+        with pytest.raises(NotImplementedError, match="cannot add to a number that was stored with tags"):
+            tier.count("k")
+        tier.backend.delete_tags("other", "user:7")
+        assert (tier.get("k"), tier.has("k"), tier.get_many(["k"])) == (None, False, {})
+        assert tier.add("k", "new") is True
+        assert tier.get("k") == "new"
+        tier.delete("k")
+
+
+@of_any_kind
+def test_no_tags_are_as_if_none_were_given(make, name, kind):
+    tier = make(name, kind)
+    tier.clear()
+    tier.backend.set("k", 1, tags=[])
+    tier.backend.delete_tags()
+    assert tier.count("k") == 2
+    assert tier.behind.get("k") == 2
+
+
+@of_any_kind
+@pytest.mark.parametrize("tag", ["a tag", "#", "ö", "x" * 300, "\n\0"])
+def test_any_string_is_a_tag(make, name, kind, tag):
+    tier = make(name, kind)
+    tier.clear()
+    tier.backend.set("k", 1, tags=[tag])
+    tier.backend.delete_tags("a", "tag", "#0")
+    assert tier.get("k") == 1
+    tier.backend.delete_tags(tag)
+    assert tier.get("k") is None
+
+
+@of_any_kind
+def test_a_number_whose_tag_was_dropped_is_missing(make, name, kind):
+    tier = make(name, kind)
+    tier.clear()
+    tier.backend.set("k", 7, tags=["a"])
+    tier.backend.delete_tags("a")
+    if name == "flask":
+        assert tier.count("k") == 1
+    else:
+        with pytest.raises(ValueError, match="not found"):
+            tier.count("k")
+        assert tier.add("k", 1)
+    assert tier.get("k") == 1
+
+
+FILLS = {
+    "set": lambda tier: tier.backend.set("k", "old", tags=["a"]),
+    "add": lambda tier: tier.backend.add("k", "old", tags=["a"]),
+    "set_many": lambda tier: tier.backend.set_many({"k": "old"}, tags=["a"]),
+}
+fills = pytest.mark.parametrize("fill", FILLS.values(), ids=FILLS)
+
+
+@fills
+@of_any_kind
+def test_a_value_that_was_computed_before_a_drop_is_not_kept_while_the_drop_is_in_progress(
+    make, name, kind, fill, in_thread, monkeypatch
+):
+    tier = make(name, kind)
+    tier.clear()
+    tier.backend.set("made", 1, tags=["a"])
+    has_missed, is_dropped = Event(), Event()
+
+    def get_and_set():
+        assert tier.get("k") is None
+        has_missed.set()
+        assert is_dropped.wait(PATIENCE)
+        fill(tier)
+
+    filling = in_thread(get_and_set)
+    assert has_missed.wait(PATIENCE)
+    store = STORES[name]
+    write = store.set_tokens
+
+    def let_fill(written):
+        is_dropped.set()
+        filling.result(PATIENCE)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "set_tokens", lambda *args: then(let_fill, write(*args)))
+        tier.backend.delete_tags("a")
+    assert tier.get("k") is None
+    # The report of a Redis may come later, and then looks like another drop.
+    assert until(lambda: (fill(tier), tier.get("k"))[1] == "old")
+
+
+@pytest.mark.parametrize("name", TIERS)
+def test_a_drop_whose_token_another_drop_overwrites_is_seen(make, name, in_thread, monkeypatch):
+    tier = make(name, "files")
+    tier.clear()
+    tier.backend.set("made", 1, tags=["a"])
+    may = {}
+    write, begun = STORES[name].set_tokens, count()
+
+    def held(store, tokens):
+        number = next(begun)
+        may[number, "write"], may[number, "return"] = Event(), Event()
+        has_begun[number].set()
+        assert may[number, "write"].wait(PATIENCE)
+        write(store, tokens)
+        has_written[number].set()
+        assert may[number, "return"].wait(PATIENCE)
+
+    has_begun, has_written = [Event(), Event()], [Event(), Event()]
+    monkeypatch.setattr(STORES[name], "set_tokens", held)
+    drops = [in_thread(tier.backend.delete_tags, "a")]
+    assert has_begun[0].wait(PATIENCE)
+    assert tier.get("k") is None
+    drops.append(in_thread(tier.backend.delete_tags, "a"))
+    assert has_begun[1].wait(PATIENCE)
+    for number in (1, 0):
+        may[number, "write"].set()
+        assert has_written[number].wait(PATIENCE)
+    tier.backend.set("k", "old", tags=["a"])
+    for number in (1, 0):
+        may[number, "return"].set()
+        drops[number].result(PATIENCE)
+    assert tier.get("k") is None
+
+
+def test_a_drop_whose_token_is_replaced_by_the_first_one_is_seen(make, in_thread):
+    tier = make("django", "files")
+    tier.clear()
+    l2 = tier.backend._l2
+
+    def has_key(*args, **kwargs):
+        # The file cache adds a key if it was not there a moment before.
+        del l2.has_key
+        found = l2.has_key(*args, **kwargs)
+        in_thread(tier.backend.delete_tags, "a").result(PATIENCE)
+        return found
+
+    assert tier.get("k") is None
+    l2.has_key = has_key
+    tier.backend.set("k", "old", tags=["a"])
+    assert tier.get("k") is None
+
+
+@fills
+@pytest.mark.parametrize(("name", "kind"), [each for each in KINDS if each[1] != "memory"])
+def test_a_value_that_was_computed_before_a_drop_by_a_process_that_reports_nothing_is_not_kept(make, name, kind, fill):
+    tier, other = (make(name, kind) for _ in range(2))
+    tier.clear()
+    tier.backend.set("made", 1, tags=["a"])
+    assert tier.get("k") is None
+    other.backend._shared.level.trust(False)
+    other.backend.delete_tags("a")
+    fill(tier)
+    assert tier.get("k") is None
+    # The report of a Redis may come later, and then looks like another drop.
+    assert until(lambda: (fill(tier), tier.get("k"))[1] == "old")
+
+
+@pytest.mark.parametrize("name", WITH_ASYNC)
+def test_a_load_that_another_process_overtakes_is_not_kept_anywhere(make, name, clock):
+    tier, other = (make(name, "files") for _ in range(2))
+
+    def compute():
+        other.backend.delete_tags("a")
+        return "old"
+
+    assert tier.load("k", compute, tags=["a"]) == "old"
+    assert [each.get("k") for each in (tier, other)] == [None, None]
+    assert tier.load("k", lambda: "new", tags=["a"]) == "new"
+    assert [each.get("k") for each in (tier, other)] == ["new", "new"]
+    other.backend.delete_tags("a")
+    assert [each.get("k") for each in (tier, other)] == ["new", None]
+    clock.advance(60)
+    assert tier.get("k") is None
+
+
+@pytest.mark.parametrize(("name", "kind"), [each for each in KINDS if "redis" in each[1]])
+def test_redis_reports_a_drop_to_all_processes(make, name, kind):
+    tier, other = (make(name, kind) for _ in range(2))
+
+    def is_copied(number):
+        # Again and again: Redis may report a drop only after the next miss, whose value is then not kept.
+        tier.backend.set("k", number, tags=["a", "b"])
+        return other.get("k") == number and other.key("k") in other.copies()
+
+    for number in range(2):
+        assert until(lambda number=number: is_copied(number))
+        tier.backend.delete_tags("b")
+        assert tier.get("k") is None
+        assert until(lambda: other.get("k") is None)
+
+
+def test_the_envelope_of_a_value_is_plain_json(make):
+    behind = {"OPTIONS": {"SERIALIZER": "django_redis.serializers.json.JSONSerializer"}}
+    tier = make("django", "django-redis", behind=behind)
+    tier.backend.set("k", [{"a": None}], tags=["a"])
+    assert tier.get("k") == [{"a": None}]
+    tier.backend.delete_tags("a")
+    assert tier.get("k") is None
+
+
+def hidden(key, key_prefix, version):
+    """Make a key that does not contain the caller's."""
+    return f"{key_prefix}:{hash((key, version)):x}"
+
+
+def test_redis_reports_a_drop_whatever_the_key_function(make):
+    tier, other = (make("django", "redis", behind={"KEY_FUNCTION": hidden}) for _ in range(2))
+    tier.backend.set("k", 1, tags=["a"])
+    assert until(lambda: other.get("k") == 1 and other.copies())
+    tier.backend.delete_tags("a")
+    assert until(lambda: other.get("k") is None)
+
+
+@pytest.mark.filterwarnings("ignore::django.core.cache.CacheKeyWarning")
+@pytest.mark.parametrize("version", [None, 2])
+def test_a_tag_applies_to_all_versions(make, version):
+    tier = make("django", "memory")
+    tier.backend.set("k", 1, version=3, tags=["a"])
+    tier.backend.set("with a space", 1, version=version, tags=["a"])
+    tier.backend.delete_tags("a")
+    assert tier.backend.get("k", version=3) is None
+    assert tier.backend.get("with a space", version=version) is None
+
+
+@pytest.mark.parametrize("name", TIERS)
+def test_a_drop_in_an_outage_ends_as_a_delete_does(make, name):
+    for options in ({}, {"fail_safe": True}):
+        tier = make(name, "memory", **options)
+        tier.backend.set("k", "old", tags=["a"])
+        assert tier.get("k") == "old"
+        tier.noted.error = ConnectionError()
+        if options:
+            assert tier.get("k") == "old"
+            tier.backend.delete_tags("a")
+            tier.backend.set("other", 1, tags=["a"])
+            assert tier.load("new", lambda: 1, tags=["a"]) == 1
+        else:
+            with pytest.raises(ConnectionError):
+                tier.backend.delete_tags("a")
+        if options:
+            assert tier.get("k") is None
+        tier.noted.error = None
+        assert tier.copies() == []

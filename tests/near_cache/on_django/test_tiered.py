@@ -1,0 +1,392 @@
+"""TieredCache in Django: its settings, keys, async methods and pages. The rest is in ``tests/backends``."""
+
+import asyncio
+
+import pytest
+from django.core.cache import CacheKeyWarning, cache, caches
+from django.core.cache.backends.locmem import LocMemCache
+from django.core.cache.backends.redis import RedisCache
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management import call_command
+from django.db import connection
+from django.http import HttpResponse
+from django.test import RequestFactory, override_settings
+from django.utils.module_loading import import_string
+from django.views.decorators.cache import cache_page
+
+import wheelcache
+from tests.near_cache.tiers import LOCMEM, TierOnDjango
+from tests.waiting import THREADS, until, until_waiting
+from wheelcache.django_backend import TieredCache
+from wheelcache.near_cache.django_tiered import OPTIONS
+from wheelcache.near_cache.redis_tracking import client_of
+
+pytestmark = pytest.mark.servers
+
+TIERED = "wheelcache.django_backend.TieredCache"
+REDIS, DJANGO_REDIS, MEMCACHED = (TierOnDjango.kinds[kind] for kind in ("redis", "django-redis", "memcached"))
+
+
+def params_of(**options):
+    return {"OPTIONS": {"L2": "behind", "LOG_INTERVAL": None, "JITTER": 0, "FIGURES_DIR": None, **options}}
+
+
+# Settings.
+
+
+def refused(**options):
+    configured = {
+        "default": {"BACKEND": LOCMEM},
+        "tiered itself": {"BACKEND": TIERED, "OPTIONS": {"L2": "default"}},
+        "tiered": {"BACKEND": TIERED, "LOCATION": "refused", "OPTIONS": options},
+    }
+    with override_settings(CACHES=configured), pytest.raises(ImproperlyConfigured) as error:
+        caches["tiered"].get("k")
+    assert "refused" not in [each.name for each in wheelcache.caches()]
+    return str(error.value)
+
+
+@pytest.mark.parametrize("wrong", [None, "", "none", 1, True, ["default"], {}])
+def test_l2_must_be_an_alias(wrong):
+    for part in ("the cache 'tiered'", "L2", "'default'", repr(wrong)):
+        assert part in refused(L2=wrong)
+
+
+def test_l2_must_be_given_and_no_tiered_cache():
+    assert "L2 must be one of 'default', not None" in refused()
+    with override_settings(CACHES={"default": {"BACKEND": TIERED}}), pytest.raises(ImproperlyConfigured) as error:
+        caches["default"].get("k")
+    assert "L2 must be the alias of a cache that is not a TieredCache (CACHES has none), not None" in str(error.value)
+    for alias in ("tiered", "tiered itself"):
+        assert f"L2 must not be a TieredCache itself, as {alias!r} is" in refused(L2=alias)
+
+
+def test_culling_and_what_is_unknown_are_errors_that_name_the_options_there_are():
+    assert "CULL_FREQUENCY" not in OPTIONS
+    for name in ("CULL_FREQUENCY", "L1_MAX"):
+        assert all(part in refused(L2="default", **{name: 3}) for part in (repr(name), "L1_TIMEOUT", "MAX_ENTRIES"))
+
+
+@pytest.mark.parametrize("wrong", [0, "1", None, True, float("inf"), [1]])
+def test_a_wrong_l2_timeout_is_an_error(wrong):
+    assert f"L2_TIMEOUT must be a number of seconds > 0, not {wrong!r}" in refused(L2="default", L2_TIMEOUT=wrong)
+
+
+class DerivedRedisCache(RedisCache):
+    """As a project may have one."""
+
+
+class DerivedLocMemCache(LocMemCache):
+    pass
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """The caches that are made, among them that of each tier."""
+    noted = []
+
+    def note(cls, init):
+        monkeypatch.setattr(cls, "__init__", lambda self, *args: init(self, *args) or noted.append(self))
+
+    for cls in (DerivedLocMemCache, *map(import_string, (REDIS, DJANGO_REDIS, MEMCACHED))):
+        note(cls, cls.__init__)
+    return noted
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [({}, ("theirs", 3, 30)), ({"KEY_PREFIX": "ours", "VERSION": 7, "TIMEOUT": 70}, ("ours", 7, 70))],
+)
+def test_prefix_version_and_timeout_are_those_of_the_l2_unless_given(made, given, expected):
+    behind = {"BACKEND": f"{__name__}.DerivedLocMemCache", "KEY_PREFIX": "theirs", "VERSION": 3, "TIMEOUT": 30}
+    with override_settings(CACHES={"default": {"BACKEND": LOCMEM}, "behind": behind}):
+        cache = TieredCache(f"names {given}", {**params_of(), **given})
+    assert (cache.key_prefix, cache.version, cache.default_timeout) == expected
+    assert cache.make_key("k") == f"{expected[0]}:{expected[1]}:k"
+    cache.set("k", 1)
+    assert f"{expected[0]}:{expected[1]}:k" in made[-1]._cache
+
+
+class OwnKeysCache(LocMemCache):
+    def make_key(self, key, version=None):
+        return super().make_key(key, version).replace(" ", "-")
+
+
+def test_a_cache_behind_that_makes_its_keys_in_its_own_way_makes_those_of_both_levels():
+    behind = {"BACKEND": f"{__name__}.OwnKeysCache", "LOCATION": "own keys", "KEY_PREFIX": "site"}
+    with override_settings(CACHES={"default": {"BACKEND": LOCMEM}, "behind": behind}):
+        cache = TieredCache("own keys", params_of())
+        cache.set("a key", 1)
+        assert caches["behind"]._cache.keys() == {"site:1:a-key"}
+        found = (
+            caches["behind"].get("a key"),
+            cache.get("a key"),
+            cache.get_many(["a key"]),
+            cache.get("a key", version=2),
+        )
+        assert found == (1, 1, {"a key": 1}, None)
+        cache.set(5, 5)
+        cache.delete("a key")
+        assert (caches["behind"].get("a key"), caches["behind"].get(5)) == (None, 5)
+
+
+def test_names_changed_on_the_fly_are_those_of_both_levels_and_what_is_not_told_is_not_copied(tier, empty_redis):
+    tier = tier("redis", empty_redis)
+    cache = tier.backend
+    cache.key_prefix = "tenant"
+    cache.set("k", 1)
+    assert [cache.get("k"), cache.get_many(["k"]), cache.has_key("k")] == [1, {"k": 1}, True]
+    assert (empty_redis.client().keys(), tier.copies()) == ([b"tenant:1:k"], [])
+    cache.key_prefix = ""
+    assert cache.get("k") is None
+    cache.version = 2
+    cache.set("k", 2)
+    assert until(lambda: (cache.get("k"), tier.copies()) == (2, [":2:k"]))
+
+
+NAMES_OF_TIMEOUTS = {
+    REDIS: ("socket_timeout", "socket_connect_timeout"),
+    DJANGO_REDIS: ("SOCKET_TIMEOUT", "SOCKET_CONNECT_TIMEOUT"),
+    MEMCACHED: ("timeout", "connect_timeout"),
+    f"{__name__}.DerivedRedisCache": ("socket_timeout", "socket_connect_timeout"),
+}
+
+
+@pytest.mark.parametrize(("backend", "names"), NAMES_OF_TIMEOUTS.items())
+@pytest.mark.parametrize("given", [None, 0.25])
+def test_each_socket_has_a_timeout_and_one_given_to_the_l2_wins(made, backend, names, given):
+    location = "127.0.0.1:1" if backend == MEMCACHED else "redis://127.0.0.1:1"
+    behind = {"BACKEND": backend, "LOCATION": location, "OPTIONS": dict.fromkeys(names, given) if given else {}}
+    with override_settings(CACHES={"default": {"BACKEND": LOCMEM}, "behind": behind}):
+        TieredCache(f"{backend} {given}", params_of(L2_TIMEOUT=0.5))
+        if backend == MEMCACHED:
+            options = made[-1]._cache.default_kwargs
+        else:
+            pool = client_of(made[-1]).connection_pool
+            options = pool.connection_kwargs
+            # redis-py would hold up a request for longer.
+            assert pool.make_connection().retry.get_retries() == 0
+    assert [options[name.lower()] for name in names] == [given or 0.5] * 2
+
+
+def test_django_redis_has_another_pool_than_an_alias_whose_sockets_wait_for_ever(made, tier, empty_redis):
+    url = f"redis://{empty_redis.host}:{empty_redis.port}/0"
+    with override_settings(CACHES={"default": {"BACKEND": DJANGO_REDIS, "LOCATION": url}}):
+        pools = [client_of(caches["default"]).connection_pool]
+    for location, seconds in ((url, 0.5), ([url], 0.5), (f"{url}?socket_timeout=0.25", 0.25)):
+        tier("django-redis", empty_redis, behind={"LOCATION": location}, l2_timeout=0.5)
+        pools.append(client_of(next(each for each in made[::-1] if each is not caches["behind"])).connection_pool)
+        assert pools[-1] is not pools[0]
+        options = pools[-1].connection_kwargs
+        assert (options["socket_timeout"], options["socket_connect_timeout"]) == (seconds, 0.5)
+
+
+def test_a_store_belongs_to_what_its_alias_means_now():
+    stores = []
+    for location in ("one", "another"):
+        behind = {"BACKEND": LOCMEM, "LOCATION": location}
+        with override_settings(CACHES={"default": {"BACKEND": LOCMEM}, "behind": behind}):
+            stores.append(TieredCache("alias", params_of()).store)
+    assert stores[0] is not stores[1]
+
+
+def test_aliases_that_differ_in_their_version_see_at_once_what_they_write(tier, empty_redis):
+    cache = tier("redis", empty_redis).backend
+    newer = TieredCache(cache.location, {**params_of(), "VERSION": 2})
+    assert newer.store is cache.store
+    for number in range(200):
+        newer.set("k", number)
+        assert cache.get("k", version=2) == number
+
+
+# Keys and values.
+
+
+def test_a_touch_and_a_timeout_of_zero_reach_the_cache_behind_and_leave_no_copy(tier):
+    tier = tier()
+    tier.set_many({"k": 1, "l": 1})
+    assert tier.get_many("kl") == {"k": 1, "l": 1}
+    assert tier.backend.touch("k", 100)
+    assert asyncio.run(tier.backend.atouch("l", 100))
+    assert tier.noted.timeouts()[-2:] == [100, 100]
+    assert tier.copies() == []
+    tier.set("k", 2, 0)
+    assert tier.get("k") is tier.behind.get("k") is None
+
+
+def test_keys_of_the_caller_that_are_one_key_have_one_value(tier):
+    cache = tier().backend
+    cache.set(1, ["one"])
+    for _ in range(2):
+        assert cache.get_many([1, "1", "none"]) == {1: ["one"], "1": ["one"]}
+        assert asyncio.run(cache.aget_many([1, "1"])) == {1: ["one"], "1": ["one"]}
+
+
+def test_a_none_is_copied_as_any_value(tier):
+    tier = tier()
+    tier.set("k", None)
+    assert [tier.backend.get("k", "default") for _ in range(2)] == [None, None]
+    assert tier.get_many(["k"]) == {"k": None}
+    assert [name for name, _ in tier.noted.calls] == ["set", "get"]
+
+
+def test_a_bad_key_warns_at_every_call_as_django_does_and_is_never_copied(tier, empty_redis):
+    tier = tier("redis", empty_redis)
+    cache = tier.backend
+    calls = [
+        *(cache.get, cache.has_key, cache.incr, cache.delete, lambda key: cache.set(key, 1)),
+        *(lambda key: cache.get_many([key, "good"]), lambda key: cache.get_or_set(key, 1)),
+        *(lambda key: asyncio.run(cache.aget(key)), lambda key: asyncio.run(cache.aget_many([key]))),
+    ]
+    for key in ("a b", "x" * 300):
+        for value in (1, 2):
+            with pytest.warns(CacheKeyWarning):
+                tier.behind.set(key, value)
+            with pytest.warns(CacheKeyWarning):
+                assert cache.get_many([key]) == {key: value}
+        for call in calls:
+            with pytest.warns(CacheKeyWarning):
+                call(key)
+    assert tier.copies() == []
+
+
+def test_memcached_refuses_bad_keys_and_the_error_is_the_callers(tier, memcached):
+    cache = tier("memcached", memcached, fail_safe=True).backend
+    for call in (cache.get, cache.has_key, cache.delete, cache.incr, lambda key: cache.get_many([key])):
+        with pytest.raises(Exception, match="will cause errors if used with memcached"):
+            call("a b")
+
+
+def test_behind_a_dummy_nothing_is_ever_kept(tier):
+    tier = tier(behind={"BACKEND": "django.core.cache.backends.dummy.DummyCache"})
+    tier.set("k", 1)
+    assert [tier.load("k", number) for number in (1, 2)] == [1, 2]
+    assert (tier.get("k"), tier.get_many(["k"]), tier.copies()) == (None, {}, [])
+
+
+# Within a transaction of the database, no copies are made.
+@pytest.mark.django_db(transaction=True)
+def test_a_table_of_a_database_may_stand_behind(tier):
+    tier = tier(behind={"BACKEND": "django.core.cache.backends.db.DatabaseCache", "LOCATION": "cache_table"})
+    call_command("createcachetable", verbosity=0)
+    tier.set_many({"k": [1], "l": 2})
+    assert tier.behind.get("k") == tier.get("k") == [1]
+    assert tier.get_many(["k", "l", "none"]) == {"k": [1], "l": 2}
+    with connection.execute_wrapper(lambda *args: pytest.fail("asked the database for what is copied")):
+        assert tier.get("k") == [1]
+    assert tier.load("o", lambda: 3) == 3
+    tier.clear()
+    assert tier.get("k") is None
+
+
+# Async methods.
+
+
+def test_async_methods_use_those_of_the_cache_behind(tier):
+    tier = tier()
+    cache = tier.backend
+
+    async def use():
+        await cache.aset("k", 1)
+        await cache.aget("k")
+        await cache.aadd("k", 1)
+        await cache.aincr("k")
+        assert await cache.adecr("k", 2) == 0
+        await cache.aget_many(["k"])
+        await cache.aset_many({"l": 1})
+        await cache.atouch("k")
+        await cache.ahas_key("l")
+        await cache.adelete_many(["l"])
+        assert await cache.aincr_version("k") == 2
+        assert await cache.adecr_version("k", version=2) == 1
+        await cache.adelete("k")
+        await cache.aclear()
+
+    asyncio.run(use())
+    assert {name for name, _ in tier.noted.calls} == {
+        *("aget", "aset", "aadd", "aincr", "aget_many", "aset_many", "atouch", "adelete_many", "adelete"),
+        "aclear",
+    }
+
+
+# Servers.
+
+
+def test_over_memcached_djangos_cache_gives_no_thread_the_answer_of_another(memcached, together):
+    """A client of pymemcache is of one thread: two that share it read each other's answers."""
+    configured = {
+        "default": {"BACKEND": TIERED, "LOCATION": "shared", "OPTIONS": {"L2": "behind", "L1_TIMEOUT": 0.001}},
+        "behind": {"BACKEND": MEMCACHED, "LOCATION": memcached},
+    }
+
+    def use_own_keys(number):
+        try:
+            for step in range(50):
+                cache.set(f"{number}-{step % 5}", [number, step])
+                assert cache.get(f"{number}-{step % 5}") == [number, step]
+        finally:
+            cache.close()
+
+    with override_settings(CACHES=configured):
+        assert together(use_own_keys) == [None] * THREADS
+
+
+def test_a_memcached_that_is_down_is_known_to_be_down(tier):
+    options = {"fail_safe": True, "writes_without_l2": "refuse", "l2_timeout": 0.2}
+    tier = tier("memcached", "127.0.0.1:1", **options)
+    for _ in range(5):
+        with pytest.raises(Exception, match=r"refused|servers seem to be down|is not called"):
+            tier.set("k", 1)
+    assert tier.get("k", "default") == "default"
+
+
+@pytest.mark.parametrize("kind", ["redis", "django-redis"])
+def test_replicas_are_not_trusted_to_tell_since_the_primary_tells_too_early(tier, empty_redis, trackings, kind):
+    url = f"redis://{empty_redis.host}:{empty_redis.port}/0"
+    tier = tier(kind, empty_redis, behind={"LOCATION": [url, url]})
+    assert trackings() == ()
+    tier.set("k", 1)
+    assert (tier.get("k"), tier.copies()) == (1, [":1:k"])
+
+
+def test_threads_of_a_process_share_the_copies_and_one_tracking_connection(tier, empty_redis, together):
+    cache = tier("redis", empty_redis).backend
+    cache.set("k", 1)
+    assert set(together(lambda _: caches["tiered"].get("k") and caches["tiered"].store)) == {cache.store}
+    assert len(empty_redis.client().client_list(_type="pubsub")) == 1
+
+
+@pytest.mark.parametrize("kind", ["redis", "django-redis"])
+def test_a_server_that_is_down_at_the_start_is_found_when_it_comes(own_redis, trackings, kind):
+    own_redis.kill()
+    behind = {
+        "BACKEND": TierOnDjango.kinds[kind],
+        "LOCATION": f"redis://{own_redis.host}:{own_redis.port}/0",
+    }
+    with override_settings(CACHES={"default": {"BACKEND": LOCMEM}, "behind": behind}):
+        tier = TierOnDjango(TieredCache(f"{kind} is down", params_of(FAIL_SAFE=True)), f"{kind} is down")
+        assert tier.get("k", "default") == "default"
+        own_redis.start()
+        assert until(lambda: tier.set("k", 1) or (tier.get("k") == 1 and tier.copies() == [":1:k"]))
+        tier.backend.close()
+
+
+def test_a_page_is_made_once_for_all_that_ask_for_it_together(tier, together):
+    tier(behind={"BACKEND": LOCMEM}, fill_wait=10)
+    made = []
+
+    @cache_page(60, cache="tiered")
+    def view(request):
+        made.append(1)
+        until_waiting(THREADS - 1)
+        return HttpResponse("page")
+
+    def ask(_):
+        try:
+            return view(RequestFactory().get("/")).content
+        finally:
+            caches["tiered"].close()
+
+    assert set(together(ask)) == {b"page"}
+    assert ask(0) == b"page"
+    assert len(made) == 1

@@ -1,0 +1,233 @@
+"""TieredCache in Django over servers that are killed, stopped and emptied, and in a child of a fork."""
+
+import threading
+import time
+from contextlib import contextmanager
+
+import pytest
+import redis
+from django.core.cache import caches
+
+from tests.near_cache.tiers import LOCMEM, TierOnDjango, made_tiers
+from tests.scripts import FORKING, run
+from tests.waiting import join, paused, until
+
+pytestmark = [pytest.mark.servers, pytest.mark.deep]
+
+KEYS = [f"k{number}" for number in range(20)]
+READERS = 6
+TOLD_WITHIN = 2.0
+"""Seconds. The promise of redis_tracking for a server that goes silent: copies are used for no longer. It does not
+depend on the speed of the machine."""
+CALLS = 500
+HELD_CALLS = 0.05
+"""The share of calls that reach for the server in an outage: with a circuit breaker, few."""
+
+
+class Load:
+    """Reader threads, and one client of another make that writes increasing numbers.
+
+    A read of a number is stale by the time that has passed since the next one was acknowledged.
+
+    Attributes:
+        calls: of the readers: when each began, whether it reached for the server in vain, its key and its result.
+    """
+
+    def __init__(self, server, monkeypatch):
+        self.client = server.client(socket_timeout=0.1, socket_connect_timeout=0.1)
+        self.acknowledged = {key: [] for key in KEYS}
+        self.calls = []
+        self.errors = []
+        self.over = threading.Event()
+        self.threads = [threading.Thread(target=self.write)]
+        self.threads += [threading.Thread(target=self.read, args=(number,)) for number in range(READERS)]
+        self.in_vain = set()
+        for name in ("connect", "read_response"):
+            monkeypatch.setattr(redis.Connection, name, self.noting_failures(getattr(redis.Connection, name)))
+
+    def noting_failures(self, method):
+        def noted(*args, **kwargs):
+            try:
+                return method(*args, **kwargs)
+            except redis.RedisError:
+                self.in_vain.add(threading.get_ident())
+                raise
+
+        return noted
+
+    def __enter__(self):
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.over.set()
+        join(*self.threads)
+
+    def write(self):
+        number = 0
+        while not self.over.wait(0.002):
+            key = KEYS[number % len(KEYS)]
+            number += 1
+            try:
+                self.client.set(f":1:{key}", number)
+            except redis.RedisError:
+                # It may have been written all the same: nothing is known about it.
+                continue
+            self.acknowledged[key].append((number, time.monotonic()))
+
+    def read(self, number):
+        cache = caches["tiered"]
+        while not self.over.wait(0.001):
+            key = KEYS[number % len(KEYS)]
+            number += 1
+            self.in_vain.discard(threading.get_ident())
+            began = time.monotonic()
+            found = None
+            try:
+                if number % 5 == 0:
+                    found = cache.get_many([key]).get(key)
+                elif number % 7 == 0:
+                    cache.set("written", number)
+                elif number % 11 == 0:
+                    found = cache.get_or_set("made", lambda: 1) and None
+                else:
+                    found = cache.get(key)
+            except Exception as error:
+                self.errors.append(error)
+            self.calls.append((began, threading.get_ident() in self.in_vain, key, found))
+        cache.close()
+
+    def goes_on(self, calls=CALLS):
+        """Wait for so many calls."""
+        enough = len(self.calls) + calls
+        assert until(lambda: len(self.calls) >= enough)
+
+    def since(self, when):
+        """Return the calls that began at a time of the monotonic clock or later."""
+        return [call for call in self.calls if call[0] >= when]
+
+    def staleness(self, calls):
+        """Return the staleness of every read among ``calls`` in seconds; 0.0 if nothing newer was acknowledged."""
+        found = []
+        for began, _, key, value in calls:
+            if value is not None:
+                newer = [when for number, when in self.acknowledged[key] if number > value]
+                found.append(max(0.0, began - newer[0]) if newer else 0.0)
+        return found
+
+
+@contextmanager
+def kill(server, recorder):
+    server.kill()
+    yield
+    server.start()
+
+
+@contextmanager
+def stop(server, recorder):
+    with paused(server):
+        assert until(lambda: not recorder.trusted)
+        yield
+
+
+@contextmanager
+def flush(server, recorder):
+    for _ in range(10):
+        server.client().flushall()
+        time.sleep(0.02)
+    yield
+
+
+OUTAGES = {"FLUSHALL": flush, "SIGSTOP": stop, "kill -9 and restart": kill}
+
+
+@pytest.mark.alone
+def test_under_load_no_call_fails_or_hangs_and_nothing_stale_is_read_after_recovery(
+    own_redis, trackings, capsys, monkeypatch
+):
+    options = {"fail_safe": True, "grace": 60, "l1_timeout": 30, "l2_timeout": 0.5}
+    behind = {"TIMEOUT": None}
+    spans = {}
+    with made_tiers(trackings) as make:
+        tier = make(TierOnDjango, "redis", own_redis, behind=behind, **options)
+        recorder = trackings()[-1].recorder
+        with Load(own_redis, monkeypatch) as load:
+            for name, outage in OUTAGES.items():
+                load.goes_on()
+                before = len(load.calls)
+                with outage(own_redis, recorder):
+                    load.goes_on()
+                meanwhile = load.calls[before:]
+                assert until(lambda: recorder.trusted and tier.set_many({"probe": 1}) == [])
+                recovered, hits = time.monotonic(), tier.engine.stats().hits
+                load.goes_on()
+                # Copies are in use again.
+                assert until(lambda hits=hits: tier.engine.stats().hits > hits + 30, note=name)
+                # After the loss of all values, the writer must come round before readers find any.
+                assert until(lambda recovered=recovered: len(load.staleness(load.since(recovered))) > 50, note=name)
+                spans[name] = meanwhile, load.since(recovered)
+    assert load.errors == []
+    for name, (meanwhile, after) in spans.items():
+        held, stale = sum(in_vain for _, in_vain, _, _ in meanwhile), load.staleness(after)
+        with capsys.disabled():
+            print(
+                f"\n{name}: {held} of {len(meanwhile)} calls reached for the server in vain; "
+                f"after it {len(stale)} reads, stale by at most {max(stale) * 1e3:.1f} ms"
+            )
+        assert held <= HELD_CALLS * len(meanwhile), name
+        assert max(stale) < TOLD_WITHIN, name
+
+
+SCRIPT = """
+import os, signal
+import django
+from django.conf import settings
+settings.configure(LOGGING_CONFIG=None, CACHES={caches!r})
+django.setup()
+from django.core.cache import caches
+from tests.engines import engine
+from tests.waiting import until
+cache = caches["tiered"]
+engine = engine(cache)
+
+def has_copy(value):
+    hits = engine.stats().hits
+    return cache.get("k") == cache.get("k") == value and engine.stats().hits > hits
+
+cache.set("k", 1)
+assert until(lambda: has_copy(1))
+pid = os.fork()
+if pid == 0:
+    signal.alarm(100)
+    try:
+        caches["behind"].set("k", 2)
+        assert cache.get("k") == 2
+        assert until(lambda: has_copy(2))
+        caches["behind"].set("k", 3)
+        assert until(lambda: has_copy(3))
+        print("child", flush=True)
+    except BaseException as error:
+        print(repr(error), flush=True)
+    os._exit(0)
+os.waitpid(pid, 0)
+assert until(lambda: has_copy(3))
+caches["behind"].set("k", 4)
+assert until(lambda: has_copy(4))
+print("parent", flush=True)
+"""
+
+
+def test_a_child_of_fork_asks_until_it_is_told_by_a_connection_of_its_own(own_redis):
+    url = f"redis://{own_redis.host}:{own_redis.port}/0"
+    configured = {
+        "default": {"BACKEND": LOCMEM},
+        "behind": {"BACKEND": TierOnDjango.kinds["redis"], "LOCATION": url},
+        "tiered": {
+            "BACKEND": "wheelcache.django_backend.TieredCache",
+            "LOCATION": "tiered",
+            "OPTIONS": {"L2": "behind", "L1_TIMEOUT": 1000, "LOG_INTERVAL": None},
+        },
+    }
+    script = SCRIPT.format(caches=configured)
+    assert run(script, options=("-W", "error", *FORKING)) == "child\nparent\n"

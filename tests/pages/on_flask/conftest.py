@@ -1,0 +1,1 @@
+from tests.flask_backend.conftest import *  # noqa: F403

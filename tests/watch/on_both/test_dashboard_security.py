@@ -1,0 +1,344 @@
+"""Hostile requests to the dashboard, in both frameworks: forged ones, odd methods, paths and forms, missing rights."""
+
+import json
+import logging
+from io import BytesIO
+from itertools import chain, combinations
+from urllib.parse import urlencode, urlsplit
+
+import pytest
+
+from tests.watch.on_both.dashboard_page import (
+    ANSWERS,
+    CLEAR,
+    FIGURES,
+    INSPECT,
+    PAGE,
+    PURGE,
+    READS,
+    RESET,
+    SENT,
+    has_the_headers,
+)
+from tests.watch.on_both.dashboard_sites import config_of, figures, press
+from wheelcache.watch.dashboard.permissions import Permission
+from wheelcache.watch.dashboard.responses import FORGED, HEADERS
+from wheelcache.watch.publisher import INTERVAL
+
+ACTIONS = [CLEAR, PURGE, RESET, INSPECT, ANSWERS]
+DELETE = {"cache": "atlas", "action": "delete", "kind": "pattern", "text": "*"}
+HOST = {"Host": "example.com"}
+PROXIED = {"Host": "internal:8000", "X-Forwarded-Host": "public.example"}
+CROSS_SITE = {"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"}
+
+FORGERIES = {
+    "a form of another site": CROSS_SITE,
+    "a form of a subdomain": {"Origin": "https://blog.example.com", "Sec-Fetch-Site": "same-site"},
+    "a form in an old browser": {"Origin": "https://evil.example"},
+    "a form in an older browser": {"Referer": "https://evil.example/"},
+    "no header at all": {},
+    "the page itself without the header": {"Origin": "https://example.com", "Sec-Fetch-Site": "same-origin"},
+    "a similar header": {"X-Wheelcache-Dashboard": "1", "X-Requested-With": "1"},
+    # The site's own CORS headers may let all origins send any header.
+    "a script of another site": {**SENT, **CROSS_SITE},
+    "a script of a subdomain": {**SENT, "Origin": "https://blog.example.com", "Sec-Fetch-Site": "same-site"},
+    "a script of another site in an old browser": {**SENT, "Origin": "https://evil.example"},
+    "an address that the user typed": {**SENT, "Sec-Fetch-Site": "none"},
+    "two values": {**SENT, "Sec-Fetch-Site": "same-origin, cross-site"},
+    "another case": {**SENT, "Sec-Fetch-Site": "Same-Origin"},
+    "an empty value": {**SENT, "Sec-Fetch-Site": ""},
+    "an unknown value": {**SENT, "Sec-Fetch-Site": "same-universe"},
+    "a sandboxed frame": {**SENT, "Origin": "null"},
+    "a local file": {**SENT, "Origin": "file://"},
+    "an empty origin": {**SENT, "Origin": ""},
+    "another port": {**SENT, "Origin": "https://example.com:8443"},
+    "an origin that begins like it": {**SENT, "Origin": "https://example.com.evil.example"},
+    "an origin that ends like it": {**SENT, "Origin": "https://evil-example.com"},
+    "a user called like it": {**SENT, "Origin": "https://example.com@evil.example"},
+    "a path like it": {**SENT, "Origin": "https://evil.example/https://example.com"},
+    "another scheme": {**SENT, "Origin": "ftp://example.com"},
+    "two origins": {**SENT, "Origin": "https://example.com https://evil.example"},
+    "half an address": {**SENT, "Origin": "http://[half"},
+    "no ASCII": {**SENT, "Origin": "https://\xe9xample.com"},
+    "a proxy that is not trusted": {**SENT, "Origin": "https://evil.example", "X-Forwarded-Host": "evil.example"},
+    "another method": {"X-HTTP-Method-Override": "POST", **CROSS_SITE},
+}
+
+GENUINE = {
+    "the page": {"Origin": "https://example.com", "Sec-Fetch-Site": "same-origin"},
+    "the page without TLS": {"Origin": "http://example.com"},
+    "a program": {},
+    "a proxy that changes the host": {"Origin": "https://public.example", "Sec-Fetch-Site": "same-origin"},
+}
+
+
+@pytest.fixture
+def site(make_site, tmp_path, settings):
+    """A site whose user has all permissions."""
+    settings.ALLOWED_HOSTS = ["*"]
+    site = make_site(tmp_path / "figures", inspect=True, grant=frozenset(Permission))
+    site.cache.set("k", "v")
+    return site
+
+
+def is_untouched(site, clock):
+    """Return whether no request had an effect, even in the workers that act later."""
+    clock.advance(2 * INTERVAL)
+    events = [each["kind"] for each in figures(site)["events"] if each["kind"] != "started"]
+    return site.cache.get("k") == "v" and figures(site)["since"] is None and events == []
+
+
+class Unreadable:
+    """The body of a request that must not be read."""
+
+    def read(self, *args):
+        raise AssertionError("the body of a refused request was read")
+
+    readline = readlines = __iter__ = read
+
+
+# Forged requests.
+
+
+def test_forged_requests_are_refused_unread_and_have_no_effect(site, clock):
+    unread = {"wsgi.input": Unreadable(), "CONTENT_LENGTH": "1000"}
+    for name, forgery in FORGERIES.items():
+        for url in ACTIONS:
+            status, headers, text = site.ask(site.browser(), "post", url, DELETE, {**HOST, **forgery}, unread)
+            assert (status, json.loads(text), has_the_headers(headers)) == (403, {"error": FORGED}, True), name
+    assert is_untouched(site, clock)
+
+
+def test_genuine_requests_are_answered(site):
+    for name, headers in GENUINE.items():
+        site.cache.set("k", "v")
+        assert press(site, CLEAR, {"cache": "atlas"}, **HOST, **headers)[0] == 200, name
+        assert site.cache.get("k") is None
+
+
+def test_no_form_of_another_site_is_taken_whatever_its_type(site, clock):
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"):
+        for url in ACTIONS:
+            assert site.ask(site.browser(), "post", url, None, CROSS_SITE, {"CONTENT_TYPE": kind})[0] == 403
+    assert is_untouched(site, clock)
+
+
+def test_behind_a_proxy_that_changes_the_host_the_site_has_to_trust_its_header(site):
+    status, answer = press(site, RESET, **PROXIED, Origin="https://public.example")
+    assert (status, answer) == (403, {"error": FORGED})
+    site.trust_proxy()
+    assert press(site, RESET, **PROXIED, Origin="https://public.example")[0] == 200
+    assert press(site, RESET, **PROXIED, Origin="https://evil.example")[0] == 403
+
+
+def test_no_preflight_is_granted(site, clock):
+    asked = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": next(iter(SENT)), **CROSS_SITE}
+    for url in (*READS, *ACTIONS):
+        status, headers, _ = site.ask(site.browser(), "options", url, headers={**HOST, **asked})
+        assert status == 405
+        assert not [name for name in headers.keys() if name.lower().startswith("access-control")]
+    assert is_untouched(site, clock)
+
+
+def test_there_is_nothing_to_steal(site):
+    """The page contains no token, and neither a page nor a button sets a cookie."""
+    assert config_of(site, site.browser()).keys() == {"may_operate", "may_inspect", "reasons"}
+    for method, urls in (("get", READS), ("post", ACTIONS)):
+        for url in urls:
+            assert "Set-Cookie" not in site.ask(site.browser(), method, url, headers=SENT)[1]
+
+
+# Methods and paths.
+
+
+def test_what_is_read_is_only_read_and_actions_are_only_posted(site, clock):
+    override = dict.fromkeys(("X-HTTP-Method-Override", "X-HTTP-Method", "X-Method-Override"), "POST")
+    query = "?_method=POST&cache=atlas&action=delete&kind=pattern&text=*"
+    for urls, allowed in ((READS, ["GET", "HEAD"]), (ACTIONS, ["POST"])):
+        for method in {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"} - set(allowed):
+            for url in urls:
+                asked = site.ask(site.browser(), method.lower(), url + query, headers={**SENT, **override})
+                assert (asked[0], asked[1]["Allow"], has_the_headers(asked[1])) == (405, ", ".join(allowed), True)
+    assert is_untouched(site, clock)
+
+
+def test_unknown_methods_do_nothing(site, clock):
+    for method in ("TRACE", "PROPFIND", "GE T", "\xe9"):
+        for url in (PAGE, FIGURES, CLEAR, RESET):
+            status, _, text = site.ask(site.browser(), "post", url, headers=SENT, environ={"REQUEST_METHOD": method})
+            assert (status, "config" in text) == (405, False)
+    assert is_untouched(site, clock)
+
+
+PATHS = [
+    *("clear/", "CLEAR", "clear%00", "clear;x=1", "clear%2f", "%2e/clear%20", "figures.json/clear", "x/../clear/"),
+    *("page.html", "dashboard.py", "%2e%2e/dashboard.py", "..%2fpermissions.py", "%252e%252e/x", "nodes.js/"),
+    *("\\clear", "%2fevil.example", "//evil.example/", "dashboard.css%00.js"),
+]
+
+
+def test_other_paths_lead_nowhere(site, clock):
+    for path in PATHS:
+        for method in ("get", "post"):
+            status, headers, text = site.ask(site.browser(), method, PAGE + path, {"cache": "atlas"}, SENT)
+            # Flask redirects to a path without repeated slashes.
+            assert status in (404, 308), path
+            assert urlsplit(headers.get("Location", "")).hostname in (None, "localhost")
+            assert "import" not in text
+    assert is_untouched(site, clock)
+
+
+# Rights.
+
+FIND = {**DELETE, "action": "find", "kind": "key"}
+NEEDED = [
+    (INSPECT, FIND, {"inspect"}),
+    (ANSWERS, {"token": "x"}, {"inspect"}),
+    (INSPECT, DELETE, {"inspect", "operate"}),
+    (PURGE, {"cache": "atlas", "target": "example.com"}, {"operate"}),
+    (CLEAR, {"cache": "atlas"}, {"operate"}),
+    (RESET, {}, {"operate"}),
+]
+SUBSETS = [frozenset(each) for each in chain.from_iterable(combinations(Permission, number) for number in range(4))]
+
+
+@pytest.mark.parametrize("granted", SUBSETS, ids=lambda each: "+".join(sorted(each)) or "none")
+def test_each_right_permits_its_own_requests_and_no_others(make_site, tmp_path, clock, caplog, granted):
+    caplog.set_level(logging.INFO, "wheelcache")
+    site = make_site(tmp_path / "figures", inspect=True, grant=granted)
+    site.cache.set("k", "v")
+    caplog.clear()
+    for url in READS:
+        status, _, text = site.ask(site.browser(), "get", url)
+        assert (status == 200, "config" in text) == (
+            bool(granted),
+            bool(granted) and url in (PAGE, f"{PAGE}dashboard.js"),
+        )
+    for url, fields, needed in NEEDED:
+        status, answer = press(site, url, fields)
+        if needed <= granted:
+            # There are no answers for this token, and no pages.
+            assert status == {ANSWERS: 404, PURGE: 409}.get(url, 200)
+        elif not granted:
+            assert (status, answer) == (403, {"error": "You may not see this"})
+        elif "inspect" in needed - granted:
+            assert (status, answer) == (403, {"error": "You may not inspect entries"})
+        else:
+            assert (status, answer) == (403, {"error": "You may view the figures, but not change anything"})
+    clock.advance(2 * INTERVAL)
+    logged = [
+        each for each in caplog.records if each.name == "wheelcache" and "from the dashboard" in each.getMessage()
+    ]
+    assert len(logged) == 2 * ("operate" in granted) + ("inspect" in granted) + ({"inspect", "operate"} <= granted)
+    if "operate" not in granted:
+        assert site.cache.get("k") == "v"
+    if granted:
+        config = config_of(site, site.browser())
+        assert (config["may_operate"], config["may_inspect"]) == ("operate" in granted, "inspect" in granted)
+        found = {each["kind"] for each in figures(site)["events"]} - {"started"}
+        assert (not found, "deleted" in found) == (granted == {"view_figures"}, {"inspect", "operate"} <= granted)
+
+
+@pytest.mark.parametrize("granted", [(), ("view_figures",)], ids=len)
+def test_a_form_without_the_right_is_not_read(make_site, tmp_path, granted):
+    site = make_site(tmp_path / "figures", inspect=True, grant=frozenset(granted))
+    unread = {"wsgi.input": Unreadable(), "CONTENT_LENGTH": str(10**12)}
+    for url in ACTIONS:
+        assert site.ask(site.browser(), "post", url, None, SENT, unread)[0] == 403
+
+
+def test_an_inspector_smuggles_no_deletion(make_site, tmp_path, clock):
+    site = make_site(tmp_path / "figures", inspect=True, grant=frozenset({"inspect"}))
+    site.cache.set("k", "v")
+    for actions in (["find", "delete"], ["delete", "find"], ["Delete"], ["delete "], ["DELETE", "delete"]):
+        press(site, f"{INSPECT}?action=delete&kind=pattern&text=*", {**DELETE, "action": actions, "rights": "operate"})
+    clock.advance(2 * INTERVAL)
+    assert site.cache.get("k") == "v"
+    assert "deleted" not in [each["kind"] for each in figures(site)["events"]]
+
+
+# Forms.
+
+
+def test_unknown_and_repeated_fields_change_nothing_and_a_query_is_no_form(site, clock):
+    unknown = dict.fromkeys(
+        ("rights", "granted", "by", "user", "path", "method", "__class__", "csrfmiddlewaretoken"), "x"
+    )
+    assert press(site, f"{CLEAR}?cache=atlas", unknown)[0] == 404
+    assert press(site, f"{INSPECT}?cache=atlas&action=delete&kind=pattern&text=*", unknown)[0] == 404
+    assert press(site, CLEAR, {"cache": ["other", "atlas"]})[0] == 404
+    assert is_untouched(site, clock)
+    assert press(site, CLEAR, {"cache": ["atlas", "other"], **unknown})[0] == 200
+    assert figures(site)["events"][0]["text"] == f"by {site.user}"
+
+
+def test_huge_forms_are_refused_by_the_framework_or_by_their_content(site, clock):
+    for fields in ({"cache": "x" * 4_000_000}, {f"field {number}": "" for number in range(2_000)}):
+        for url in (CLEAR, INSPECT):
+            assert site.ask(site.browser(), "post", url, fields, SENT)[0] in (400, 404, 413)
+    assert is_untouched(site, clock)
+
+
+MALFORMED = [
+    ("multipart/form-data; boundary=x", b"--x\r\nContent-Disposition: form-data"),
+    ("multipart/form-data", b"--x--"),
+    ("application/x-www-form-urlencoded; charset=utf-7", b"cache=+AGEAdABsAGEAcw-"),
+    ("application/x-www-form-urlencoded", b"cache=%ff%fe&=&&&;cache;%"),
+    ("application/json", b'{"cache": "atlas"}'),
+    ("text/plain", b"cache=atlas"),
+]
+
+
+def test_malformed_forms_have_no_effect(site, clock):
+    for kind, body in MALFORMED:
+        for url in (CLEAR, PURGE, INSPECT):
+            sent = {"wsgi.input": BytesIO(body), "CONTENT_LENGTH": str(len(body)), "CONTENT_TYPE": kind}
+            assert site.ask(site.browser(), "post", url, None, SENT, sent)[0] in (400, 404), kind
+    assert is_untouched(site, clock)
+
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "a\r\nSet-Cookie: a=b\r\n\r\n<b>",
+    "\u2028\x00",
+]
+
+
+def test_no_text_of_a_request_becomes_markup_or_a_header(site):
+    expected = set(site.ask(site.browser(), "post", CLEAR, {"cache": "other"}, SENT)[1].keys())
+    for text in HOSTILE:
+        forms = [
+            (CLEAR, {"cache": text}),
+            (PURGE, {"cache": "atlas", "target": text}),
+            (INSPECT, {**DELETE, "cache": text}),
+            (INSPECT, {**DELETE, "kind": text}),
+            (ANSWERS, {"token": text}),
+        ]
+        for url, fields in forms:
+            status, headers, answered = site.ask(site.browser(), "post", url, fields, SENT)
+            assert status in (400, 404, 409)
+            assert headers["Content-Type"] == "application/json"
+            assert set(headers.keys()) == expected
+            assert json.loads(answered).keys() == {"error"}
+        for name in ("details", "span"):
+            _, headers, _ = site.ask(site.browser(), "get", f"{FIGURES}?{urlencode({name: text})}")
+            assert headers["Content-Type"] == "application/json"
+
+
+def test_a_name_of_a_cache_is_text_in_all_answers(make_site, tmp_path):
+    name = "</script><script>alert(1)</script>"
+    site = make_site(tmp_path / "figures", name, grant=frozenset(Permission))
+    site.cache.set("k", "v")
+    assert name not in site.ask(site.browser(), "get", PAGE)[2]
+    _, headers, _ = site.ask(site.browser(), "get", FIGURES)
+    assert (headers["Content-Type"], headers["X-Content-Type-Options"]) == ("application/json", "nosniff")
+    assert figures(site)["caches"][0]["name"] == name
+    assert press(site, CLEAR, {"cache": name})[1]["message"].startswith(f"Cleared {name}. ")
+
+
+def test_other_sites_neither_frame_nor_embed_anything():
+    policy = HEADERS["Content-Security-Policy"]
+    assert "frame-ancestors 'none'" in policy
+    assert "form-action 'none'" in policy
+    assert HEADERS["Cross-Origin-Resource-Policy"] == "same-origin"

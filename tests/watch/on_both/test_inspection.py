@@ -1,0 +1,147 @@
+"""Inspection on the dashboard in both frameworks: the option, the permission, and the audit.
+
+The answers are the engine's: see ``tests/watch/test_inspection.py``.
+"""
+
+import json
+import logging
+from contextlib import ExitStack
+
+import pytest
+
+from tests.watch.on_both.dashboard_page import ANSWERS, INSPECT
+from tests.watch.on_both.dashboard_sites import SITES, figures, press
+from wheelcache.watch.publisher import INTERVAL
+
+pytestmark = pytest.mark.pairs(full="make_site", of="make_site")
+
+FIND = {"cache": "atlas", "action": "find", "kind": "key", "text": "k"}
+DELETE = {**FIND, "action": "delete"}
+
+
+@pytest.fixture(params=SITES.values(), ids=SITES)
+def make_site(request, tmp_path, clock):
+    """Make a site with an entry, whose workers publish when the test advances the clock."""
+    with ExitStack() as stack:
+
+        def make(figures_dir=tmp_path / "figures", inspect=True, grant=frozenset({"inspect", "operate"})):
+            site = request.param(stack, figures_dir, inspect=inspect, grant=grant)
+            site.cache.set("k", "v")
+            return site
+
+        yield make
+
+
+@pytest.fixture
+def site(make_site):
+    return make_site()
+
+
+def search(site, clock, **fields):
+    """Fill in the form, and return the answers of the workers."""
+    status, answer = press(site, INSPECT, {**FIND, **fields})
+    assert status == 200, answer
+    clock.advance(2 * INTERVAL)
+    status, answer = press(site, ANSWERS, answer)
+    assert status == 200, answer
+    return answer
+
+
+def stored_key(site, clock):
+    """Return the key under which the cache stores "k"."""
+    (row,) = search(site, clock, action="sample", text="")["rows"]
+    return row[0]
+
+
+def events(site):
+    return [
+        (each["kind"], each["cache"], each["text"]) for each in figures(site)["events"] if each["kind"] != "started"
+    ]
+
+
+def test_an_inspector_finds_and_deletes_a_key_and_every_use_is_recorded(site, clock, caplog):
+    caplog.set_level(logging.INFO, "wheelcache")
+    key = stored_key(site, clock)
+    ((_, entry, *_),) = search(site, clock, text=key)["rows"]
+    assert entry == "present"
+    assert search(site, clock, text=key, action="delete")["rows"][0][1] == 1
+    assert site.cache.get("k") is None
+    ((_, entry, *_),) = search(site, clock, text=key)["rows"]
+    assert entry == "no entry"
+    assert sorted(events(site)) == [
+        ("deleted", "atlas", f"by {site.user}: a key"),
+        ("inspected", "atlas", f"by {site.user}: a key (2 times)"),
+        ("inspected", "atlas", f"by {site.user}: a sample"),
+    ]
+    logged = [each.getMessage() for each in caplog.records if each.name == "wheelcache"]
+    assert len(logged) == 4
+    assert ["deleted entries of the cache 'atlas'" in each for each in logged] == [False, False, True, False]
+    assert key not in "".join(logged)
+
+
+def test_values_are_never_sent(site, clock):
+    site.cache.set("k", "a secret value")
+    key = stored_key(site, clock)
+    for fields in ({"text": key}, {"text": key, "show_value": "True"}, {"action": "sample"}):
+        assert "a secret value" not in json.dumps(search(site, clock, **fields))
+
+
+def test_an_inspector_who_is_no_operator_finds_entries_and_deletes_none(make_site, clock):
+    site = make_site(grant={"inspect"})
+    assert figures(site)["caches"][0]["can_inspect"] is True
+    key = stored_key(site, clock)
+    assert search(site, clock, text=key)["rows"][0][1] == "present"
+    assert press(site, INSPECT, {**DELETE, "text": key})[0] == 403
+    clock.advance(2 * INTERVAL)
+    assert site.cache.get("k") == "v"
+
+
+def test_without_the_option_there_is_no_form_and_each_use_is_refused(make_site, clock):
+    site = make_site(inspect=False)
+    assert figures(site)["caches"][0]["can_inspect"] is False
+    for fields in (FIND, DELETE, {**FIND, "action": "sample"}):
+        status, answer = press(site, INSPECT, fields)
+        assert status == 404
+        assert answer["error"].startswith("The cache 'atlas' cannot be inspected: set INSPECT to True")
+    clock.advance(2 * INTERVAL)
+    assert site.cache.get("k") == "v"
+    assert events(site) == []
+
+
+def test_a_cache_that_does_not_publish_cannot_be_inspected(make_site):
+    site = make_site(figures_dir=None)
+    assert figures(site)["caches"][0]["can_inspect"] is False
+    assert press(site, INSPECT, FIND)[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"action": "get"}, "Give an action (find, delete or sample)"),
+        ({"kind": "value"}, "Give an action (find, delete or sample) and a kind (key, pattern, tag)"),
+        ({"text": ""}, "Give a key"),
+        ({"text": "", "kind": "tag"}, "Give a tag"),
+        ({"text": "*sessions.cache[n-z]*", "kind": "pattern"}, "In a pattern, only * may follow the word session"),
+        ({"text": "Session:a?", "kind": "pattern", "action": "delete"}, "In a pattern, only * may follow the word"),
+        ({"text": "x" * 20_000}, "A key must have at most 16,384 characters, not 20,000"),
+    ],
+)
+def test_bad_input_is_an_error_that_says_what_to_give(site, fields, error):
+    status, answer = press(site, INSPECT, {**FIND, **fields})
+    assert status == 400
+    assert answer["error"].startswith(error)
+    assert events(site) == []
+
+
+def test_an_unknown_cache_and_an_unknown_search_are_404(site):
+    status, answer = press(site, INSPECT, {**FIND, "cache": "other"})
+    assert status == 404
+    assert answer["error"].startswith("The cache 'other' cannot be inspected")
+    for fields in ({}, {"token": "x"}, {"token": "x" * 100_000}, {"token": "' OR 1=1"}):
+        assert press(site, ANSWERS, fields) == (404, {"error": "This search is over: repeat it"})
+
+
+@pytest.mark.parametrize("inspect", [1, "yes", None])
+def test_the_option_is_a_bool(make_site, inspect):
+    with pytest.raises(Exception, match=r"(?i)inspect must be True or False, not"):
+        make_site(inspect=inspect)

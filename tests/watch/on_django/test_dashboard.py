@@ -1,0 +1,360 @@
+"""The dashboard in Django: which users get in, and other middleware. The rest is in ``tests/backends``."""
+
+import asyncio
+import logging
+import subprocess
+import sys
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from django.core import checks
+from django.core.cache import cache, caches
+from django.core.exceptions import ImproperlyConfigured, PermissionDenied
+from django.http import HttpResponse
+from django.shortcuts import redirect
+from django.test import AsyncClient, Client, override_settings
+from django.test.utils import override_script_prefix
+from django.urls import include, path, reverse
+from django.utils.deprecation import MiddlewareMixin
+
+from tests.django_backend.conftest import BACKEND
+from tests.engines import engine
+from tests.watch.on_both.dashboard_page import CLEAR, PAGE, READS, RESET, SENT, config_in, has_the_headers
+
+ROOT = Path(__file__).parents[3]
+ACTIONS = [CLEAR, RESET]
+ALL = [*READS, *ACTIONS]
+
+urlpatterns = [
+    path("wheelcache/", include("wheelcache.watch.urls")),
+    path("without-slash", include(("wheelcache.watch.urls", "without"), namespace="without")),
+    path("page", lambda request: HttpResponse("a page of the site")),
+]
+
+
+class Users(MiddlewareMixin):
+    """In the place of sessions, which the browser's tests have: the header X-User names the user that is logged in."""
+
+    def process_request(self, request):
+        from django.contrib.auth.models import AnonymousUser, User
+
+        who = request.headers.get("X-User", "")
+        request.user = (
+            User(username=who, is_staff="staff" in who, is_superuser="super" in who, is_active="inactive" not in who)
+            if who
+            else AnonymousUser()
+        )
+
+
+class Permissions:
+    """An authentication backend: each of these users has one permission of the dashboard."""
+
+    NAMES: ClassVar = {
+        "wheelcache.inspect": "inspector",
+        "wheelcache.operate": "operator",
+        "wheelcache.view_figures": "viewer",
+    }
+
+    def has_perm(self, user, permission, obj=None):
+        return user.is_active and self.NAMES[permission] in user.username
+
+
+def site_settings(tmp_path, *before, location="default", **more):
+    options = {"JITTER": 0, "LOG_INTERVAL": None, "FIGURES_DIR": tmp_path / "figures"}
+    return override_settings(
+        **{
+            "CACHES": {
+                "default": {"BACKEND": BACKEND, "LOCATION": location, "OPTIONS": options},
+                "again": {"BACKEND": BACKEND, "LOCATION": location, "OPTIONS": options, "KEY_PREFIX": "again"},
+                "unused": {"BACKEND": BACKEND, "LOCATION": "unused", "OPTIONS": options},
+                "elsewhere": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache", "LOCATION": str(tmp_path)},
+                "tiered": {
+                    "BACKEND": "wheelcache.django_backend.TieredCache",
+                    "LOCATION": "tiered",
+                    "OPTIONS": {**options, "L2": "elsewhere"},
+                },
+            },
+            "INSTALLED_APPS": [
+                "django.contrib.auth",
+                "django.contrib.contenttypes",
+                "django.contrib.sessions",
+                "wheelcache.django_backend",
+            ],
+            "AUTHENTICATION_BACKENDS": [f"{__name__}.Permissions"],
+            "LOGIN_URL": "/login/here",
+            "MIDDLEWARE": [*before, f"{__name__}.Users"],
+            "ROOT_URLCONF": __name__,
+            **more,
+        }
+    )
+
+
+@pytest.fixture(autouse=True)
+def _site(tmp_path):
+    with site_settings(tmp_path):
+        yield
+
+
+def client(who="", **headers):
+    return Client(enforce_csrf_checks=True, headers={**({"X-User": who} if who else {}), **headers})
+
+
+def config_of(page):
+    return config_in(page.content.decode())
+
+
+def press(browser, url, data=None, **headers):
+    return browser.post(url, data or {}, headers={**SENT, **headers})
+
+
+# Users that get in.
+
+
+def test_who_is_not_logged_in_is_sent_to_the_login_from_the_page():
+    response = client().get(f"{PAGE}?a=b")
+    assert response.status_code == 302
+    assert response.headers["Location"] == "/login/here?next=/wheelcache/%3Fa%3Db"
+    assert has_the_headers(response.headers)
+
+
+OTHERS = ["somebody", "staff", "inactive super", "inactive operator"]
+
+
+@pytest.mark.parametrize(("who", "status"), [("", 401), *((who, 403) for who in OTHERS)])
+def test_users_without_a_permission_are_refused_in_json_and_never_redirected(who, status):
+    for url in ALL if who else ALL[1:]:
+        for method in ("get", "head", "post", "put", "delete", "options"):
+            response = getattr(client(who), method)(url)
+            assert response.status_code == status
+            assert b"config" not in response.content
+            if url != PAGE:
+                assert has_the_headers(response.headers)
+                if method != "head":
+                    assert response.json() == {"error": "You may not see this" if who else "You have to log in"}
+
+
+def test_superusers_have_all_permissions():
+    assert config_of(client("super").get(PAGE))["may_operate"]
+    assert config_of(client("super").get(PAGE))["may_inspect"]
+    assert not config_of(client("operator").get(PAGE))["may_inspect"]
+    assert press(client("super"), ACTIONS[1]).status_code == 200
+    assert not config_of(client("viewer").get(PAGE))["may_operate"]
+
+
+def test_without_authentication_it_says_what_to_install(settings):
+    settings.MIDDLEWARE = []
+    for url in ALL:
+        with pytest.raises(ImproperlyConfigured, match=r"django\.contrib\.auth\.middleware\.Authentication"):
+            client("operator").get(url)
+
+
+def test_a_site_that_asks_everybody_to_log_in_changes_nothing(settings):
+    settings.MIDDLEWARE = [f"{__name__}.Users", "django.contrib.auth.middleware.LoginRequiredMiddleware"]
+    assert client().get("/page").status_code == 302
+    assert client().get(READS[1]).status_code == 401
+    assert client("operator").get(READS[1]).status_code == 200
+
+
+# The guard of a site.
+
+
+def test_a_guard_decides_instead_of_the_users_and_may_send_a_response_of_its_own(settings):
+    settings.WHEELCACHE_DASHBOARD_GUARD = f"{__name__}.guard"
+    for url in ALL:
+        response = client("super").get(url)
+        assert (response.status_code, response.headers["Location"]) == (302, "/our-login")
+        assert "Content-Security-Policy" not in response.headers
+        assert client("super", guard="abort").get(url).status_code == 403
+    assert config_of(client(guard="operate").get(PAGE))["may_operate"]
+
+
+def guard(request):
+    verdict = request.headers.get("guard")
+    if verdict == "abort":
+        raise PermissionDenied
+    return {verdict} if verdict else redirect("/our-login")
+
+
+async def async_guard(request):
+    await asyncio.sleep(0)
+    return guard(request)
+
+
+def test_the_guard_may_be_a_coroutine_function_under_wsgi_and_asgi(settings):
+    settings.WHEELCACHE_DASHBOARD_GUARD = async_guard
+
+    async def visit(headers):
+        return (await AsyncClient().get(PAGE, headers=headers)).status_code
+
+    for verdict, status in (("view_figures", 200), ("", 302)):
+        assert client(guard=verdict).get(PAGE).status_code == status
+        assert asyncio.run(visit({"guard": verdict})) == status
+
+
+def test_the_recent_events_have_the_name_of_a_user_of_another_kind(settings):
+    settings.WHEELCACHE_DASHBOARD_GUARD = lambda request: {"operate"}
+    settings.MIDDLEWARE = [f"{__name__}.OwnUsers"]
+    assert press(client(), ACTIONS[1]).status_code == 200
+    assert client().get(READS[1]).json()["events"][0]["text"] == "by the dashboard, from 127.0.0.1"
+
+
+class OwnUsers(MiddlewareMixin):
+    def process_request(self, request):
+        request.user = {"name": "ann"}
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ("", "cannot be imported"),
+        ("nowhere.guard", "cannot be imported"),
+        (f"{__name__}.no_guard", "cannot be imported"),
+        (f"{__name__}.PAGE", "must be a function"),
+        (True, "must be a function"),
+        (0, "must be a function"),
+    ],
+)
+def test_a_wrong_guard_lets_no_user_in_and_is_an_error_of_the_system_check(settings, given, why):
+    settings.WHEELCACHE_DASHBOARD_GUARD = given
+    for url in ALL:
+        with pytest.raises(ImproperlyConfigured, match=f"^WHEELCACHE_DASHBOARD_GUARD.*{why}"):
+            client("super").get(url)
+    (error,) = [each for each in checks.run_checks() if each.id == "wheelcache.E002"]
+    assert (error.level, error.msg.startswith("WHEELCACHE_DASHBOARD_GUARD")) == (checks.ERROR, True)
+    assert why in error.msg
+
+
+# The permissions in the database.
+
+SITE = """
+import os, sys
+from django.conf import settings
+settings.configure(
+    DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": sys.argv[1]}} if sys.argv[1] else {},
+    INSTALLED_APPS=[*sys.argv[2].split(), "wheelcache.django_backend"],
+    CACHES={"default": {"BACKEND": "wheelcache.django_backend.WheelCache"}},
+    DEFAULT_AUTO_FIELD="django.db.models.SmallAutoField",
+    SILENCED_SYSTEM_CHECKS=["wheelcache.I001"],
+)
+import django
+django.setup()
+from django.core.management import call_command
+"""
+ROWS = """
+call_command("migrate", verbosity=0)
+call_command("makemigrations", check_changes=True, dry_run=True, verbosity=0)
+call_command("remove_stale_contenttypes", interactive=False, verbosity=0)
+call_command("check", fail_level="INFO", stdout=open(os.devnull, "w"))
+for options in {}, {"use_base_manager": True}:
+    call_command("dumpdata", stdout=open(sys.argv[1] + ".json", "w"), **options)
+call_command("loaddata", sys.argv[1] + ".json", verbosity=0)
+from django.contrib.auth.models import Permission, User
+from django.db import connection
+print(*[each.codename for each in Permission.objects.filter(content_type__app_label="wheelcache").order_by("id")])
+print(*[each for each in connection.introspection.table_names() if "wheelcache" in each])
+for granted in (), ("view_figures",), ("operate",):
+    user = User.objects.create(username="-".join(granted))
+    user.user_permissions.set(Permission.objects.filter(codename__in=granted))
+    print(user.has_perm("wheelcache.view_figures"), user.has_perm("wheelcache.operate"))
+"""
+
+
+def run_site(script, *arguments):
+    command = [sys.executable, "-c", SITE + script, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=250, cwd=ROOT)
+
+
+def test_migrate_creates_the_permissions_and_no_table_and_other_commands_run_as_before(tmp_path):
+    done = run_site(ROWS, tmp_path / "site.sqlite3", "django.contrib.auth django.contrib.contenttypes")
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == ["view_figures operate inspect", "", "False False", "True False", "False True"]
+
+
+@pytest.mark.parametrize("with_database", [True, False])
+def test_without_users_or_a_database_the_app_needs_neither(tmp_path, with_database):
+    script = 'call_command("check", fail_level="INFO", verbosity=0)\n'
+    script += 'call_command("migrate", verbosity=0)\n' if with_database else ""
+    script += 'call_command("makemigrations", check_changes=True, dry_run=True, verbosity=0)\nprint("done")'
+    done = run_site(script, tmp_path / "site.sqlite3" if with_database else "", "")
+    assert done.stdout.endswith("done\n"), done.stderr
+
+
+# Contents and actions.
+
+
+def test_the_title_is_the_address_of_the_site(settings):
+    settings.ALLOWED_HOSTS = ["example.org"]
+    staff = client("operator", host="example.org:8000")
+    assert staff.get(READS[1]).json()["title"] == "example.org:8000"
+    with override_script_prefix("/shop/"):
+        assert staff.get(READS[1]).json()["title"] == "example.org:8000/shop"
+        assert "<title>Caches of example.org:8000/shop" in staff.get(PAGE).text
+
+
+def test_every_cache_of_the_settings_is_shown_also_those_that_were_not_used():
+    assert reverse("wheelcache:dashboard") == PAGE
+    document = client("operator").get(READS[1]).json()
+    assert [each["name"] for each in document["caches"]] == ["default", "tiered", "unused"]
+    # Two aliases of one store count once.
+    cache.set("k", "v")
+    cache.get("k")
+    caches["again"].get("k")
+    engine(caches["default"]).engine.observed.observer.publication.run_now()
+    total = client("operator").get(READS[1]).json()["caches"][0]["total"]
+    assert (total["hits"], total["misses"], total["entries"]) == (1, 1, 1)
+
+
+def test_clearing_copies_leaves_what_they_are_copies_of():
+    caches["tiered"].set("k", "v")
+    assert caches["tiered"].get("k") == "v"
+    assert press(client("operator"), ACTIONS[0], {"cache": "tiered"}).status_code == 200
+    assert len(engine(caches["tiered"])) == 0
+    assert caches["elsewhere"].get("k") == "v"
+
+
+def test_a_name_in_the_log_is_on_one_line(caplog, tmp_path):
+    caplog.set_level(logging.INFO, "wheelcache")
+    with site_settings(tmp_path, location="a\nb"):
+        assert press(client("operator\nroot"), ACTIONS[0], {"cache": "a\nb"}).status_code == 200
+    assert caplog.messages == [r"'operator\nroot' cleared the cache 'a\nb' from the dashboard"]
+
+
+def test_the_page_says_so_where_its_address_has_no_slash():
+    with pytest.raises(ImproperlyConfigured, match="must end with a slash"):
+        client("operator").get("/without-slash")
+
+
+# In company of other middleware, under ASGI, and in several processes.
+
+
+def test_the_cache_middleware_never_keeps_it(settings):
+    update, fetch = (f"django.middleware.cache.{each}CacheMiddleware" for each in ("Update", "FetchFrom"))
+    settings.MIDDLEWARE = [update, f"{__name__}.Users", fetch]
+    staff = client("operator")
+    for url in READS:
+        assert staff.get(url).status_code == 200
+        assert client().get(url).status_code in (302, 401)
+        assert client("somebody").get(url).status_code == 403
+    assert len(engine(caches["default"])) == 0
+    first, second = (staff.get(READS[1]).json()["at"] for _ in range(2))
+    assert second > first
+    # It does keep others.
+    staff.get("/page")
+    assert len(engine(caches["default"])) > 0
+
+
+def test_it_works_under_asgi():
+    async def visit():
+        staff, who = AsyncClient(enforce_csrf_checks=True), {"X-User": "operator"}
+        page = await staff.get(PAGE, headers=who)
+        await cache.aset("k", "v")
+        figures = await staff.get(READS[1], headers=who)
+        forged = await staff.post(ACTIONS[0], {"cache": "default"}, headers=who)
+        assert (forged.status_code, await cache.aget("k")) == (403, "v")
+        cleared = await staff.post(ACTIONS[0], {"cache": "default"}, headers={**who, **SENT})
+        anonymous = await AsyncClient().get(READS[1])
+        statuses = [each.status_code for each in (page, figures, cleared, anonymous)]
+        return statuses, await cache.aget("k")
+
+    assert asyncio.run(visit()) == ([200, 200, 200, 401], None)

@@ -1,0 +1,210 @@
+"""The dashboard in Flask: the guard's responses and errors, and other extensions. The rest is in ``tests/backends``."""
+
+from pathlib import Path
+
+import cachelib
+import flask
+import flask_caching
+import pytest
+from flask_wtf import CSRFProtect
+from werkzeug.wrappers import Response as WerkzeugResponse
+
+from tests.flask_backend.conftest import BACKEND
+from tests.watch.on_both.dashboard_page import CLEAR, FIGURES, PAGE, READS, RESET, SENT, has_the_headers
+from wheelcache.watch.flask_dashboard import dashboard
+
+ROOT = Path(__file__).parents[3]
+ACTIONS = [CLEAR, RESET]
+ALL = [*READS, *ACTIONS]
+
+
+@pytest.fixture
+def site(make_app, tmp_path):
+    """Make an app with a dashboard: ``app, cache = site(guard)``."""
+
+    def make(guard=lambda: {"operate"}, *, user=None, register=None, **config):
+        options = {"figures_dir": tmp_path / "figures", **config.pop("CACHE_OPTIONS", {})}
+        app, cache = make_app(name="atlas", CACHE_OPTIONS=options, SECRET_KEY="not secret", **config)
+        app.register_blueprint(dashboard(guard, user=user), **(register or {}))
+        return app, cache
+
+    return make
+
+
+def press(client, url, data=None, **headers):
+    return client.post(url, data=data, headers={**SENT, **headers})
+
+
+def ask(app, url):
+    client = app.test_client()
+    return (client.post if url.split("?")[0] in ACTIONS else client.get)(url)
+
+
+# The guard.
+
+
+@pytest.mark.parametrize("guard", [None, True, "login", object()])
+def test_there_is_no_dashboard_without_a_guard(guard):
+    with pytest.raises(TypeError, match="guard must be a function that returns the set"):
+        dashboard(guard)
+    with pytest.raises(TypeError, match="guard"):
+        dashboard()
+
+
+def test_scripts_are_refused_in_json_and_people_in_the_words_of_the_app(site):
+    app, _ = site(lambda: False)
+    app.register_error_handler(403, lambda error: ("our own words", 403))
+    client = app.test_client()
+    assert client.get(PAGE).text == "our own words"
+    for response in (client.get(FIGURES), client.post(CLEAR), client.post(RESET)):
+        assert response.json == {"error": "You may not see this"}
+        assert has_the_headers(response.headers)
+
+
+@pytest.mark.parametrize("kind", [flask.Response, WerkzeugResponse])
+def test_a_response_of_the_guard_is_sent_as_it_is(site, kind):
+    app, cache = site(lambda: kind("who are you?", 401, {"WWW-Authenticate": "Basic"}))
+    with app.app_context():
+        cache.set("k", "v")
+    for url in ALL:
+        response = ask(app, url)
+        assert (response.status_code, response.text) == (401, "who are you?")
+        assert response.headers["WWW-Authenticate"] == "Basic"
+    with app.app_context():
+        assert cache.get("k") == "v"
+
+
+def test_the_guard_may_redirect_and_abort_and_one_that_fails_lets_no_user_in(site):
+    app, _ = site(lambda: flask.abort(401) if flask.request.args else flask.redirect("/login"))
+    failing, _ = site(lambda: 1 / 0)
+    failing.debug = failing.testing = False
+    for url in ALL:
+        assert ask(app, url).headers["Location"] == "/login"
+        assert ask(app, f"{url}?abort").status_code == 401
+        assert ask(failing, url).status_code == 500
+
+
+async def path_of_request():
+    return flask.request.path
+
+
+@pytest.mark.parametrize(
+    ("user", "headers", "expected"),
+    [
+        (lambda: "ann", {"Authorization": "Basic Ym9iOng="}, "by ann"),
+        (lambda: 7, {}, "by 7"),
+        (path_of_request, {}, f"by {RESET}"),
+        (None, {"Authorization": "Basic Ym9iOng="}, "by bob"),
+        (None, {"Authorization": "Bearer x"}, "by the dashboard, from 127.0.0.1"),
+    ],
+)
+def test_recent_events_have_the_name_of_the_user_as_far_as_the_app_tells(site, user, headers, expected):
+    app, _ = site(user=user)
+    assert press(app.test_client(), RESET, **headers).status_code == 200
+    assert ask(app, FIGURES).json["events"][0]["text"] == expected
+
+
+def test_a_user_that_is_no_function_is_refused():
+    with pytest.raises(TypeError, match="user must be a function"):
+        dashboard(lambda: {"operate"}, user="ann")
+
+
+@pytest.mark.parametrize("granted", [{"view_figures"}, False])
+def test_the_guard_may_be_a_coroutine_function_that_looks_at_the_request(site, granted):
+    async def guard():
+        return flask.request.path.startswith(PAGE) and "key" in flask.request.headers and granted
+
+    app, _ = site(guard)
+    assert app.test_client().get(PAGE, headers={"key": ""}).status_code == (200 if granted else 403)
+    assert app.test_client().get(PAGE).status_code == 403
+
+
+def test_the_guard_is_asked_every_time(site):
+    asked = []
+    app, _ = site(lambda: asked.append(flask.request.path) or {"operate"})
+    client = app.test_client()
+    for url in READS:
+        client.get(url)
+    for url in ACTIONS:
+        client.post(url)
+    assert asked == ALL
+
+
+# The app's own protection.
+
+
+@pytest.fixture(params=["before", "after", "around"])
+def with_wtf(make_app, tmp_path, request):
+    """An app with Flask-WTF's protection, which is set up before, after or around the dashboard."""
+    app, _ = make_app(name="atlas", CACHE_OPTIONS={"figures_dir": tmp_path / "figures"}, SECRET_KEY="not secret")
+    csrf = CSRFProtect() if request.param == "after" else CSRFProtect(app)
+    if request.param == "around":
+        outer = flask.Blueprint("outer", __name__)
+        outer.register_blueprint(dashboard(lambda: {"operate"}))
+        app.register_blueprint(outer)
+    else:
+        app.register_blueprint(dashboard(lambda: {"operate"}))
+    if request.param == "after":
+        csrf.init_app(app)
+    app.add_url_rule("/other", "other", lambda: "done", methods=["POST"])
+    return app.test_client()
+
+
+def test_the_protection_of_flask_wtf_is_not_for_the_dashboard_but_still_for_the_app(with_wtf):
+    assert press(with_wtf, RESET).status_code == 200
+    assert with_wtf.post(RESET).status_code == 403
+    assert with_wtf.post("/other", headers=SENT).status_code == 400
+
+
+def test_an_extension_of_the_name_csrf_without_exemptions_changes_nothing(site):
+    app, _ = site()
+    app.extensions["csrf"] = object()
+    assert press(app.test_client(), RESET).status_code == 200
+
+
+# Contents and actions.
+
+
+def test_the_caches_are_those_of_the_app_also_if_they_were_not_used(site, make_app):
+    app, _ = site()
+    make_app(name="another app")
+    document = app.test_client().get(FIGURES).json
+    assert [each["name"] for each in document["caches"]] == ["atlas"]
+
+
+def test_the_title_is_the_address_of_the_site(site):
+    client = site()[0].test_client()
+    assert client.get(FIGURES).json["title"] == "localhost"
+    below = {"HTTP_HOST": "example.org", "SCRIPT_NAME": "/shop"}
+    assert client.get(FIGURES, environ_overrides=below).json["title"] == "example.org/shop"
+    assert "<title>Caches of example.org/shop" in client.get(PAGE, environ_overrides=below).text
+
+
+def test_an_app_with_several_caches_shows_those_of_this_package(site, tmp_path):
+    app, _ = site()
+    options = {"log_interval": None, "figures_dir": tmp_path / "figures"}
+    tiered = flask_caching.Cache(
+        config={
+            "CACHE_TYPE": "wheelcache.flask_backend.TieredCache",
+            "CACHE_OPTIONS": {**options, "name": "tiered", "l2": cachelib.SimpleCache()},
+        }
+    )
+    tiered.init_app(app)
+    flask_caching.Cache(config={"CACHE_TYPE": "SimpleCache", "CACHE_OPTIONS": {}}).init_app(app)
+    flask_caching.Cache(config={"CACHE_TYPE": BACKEND, "CACHE_OPTIONS": {**options, "name": "b"}}).init_app(app)
+    assert [each["name"] for each in app.test_client().get(FIGURES).json["caches"]] == ["atlas", "b", "tiered"]
+
+
+def test_it_may_be_elsewhere_and_twice(site):
+    app, cache = site(register={"url_prefix": "/admin/caches"})
+    app.register_blueprint(dashboard(lambda: False, name="closed"))
+    client = app.test_client()
+    assert client.get("/admin/caches").headers["Location"] == "http://localhost/admin/caches/"
+    with app.app_context():
+        cache.set("k", "v")
+    assert press(client, "/admin/caches/clear", {"cache": "atlas"}).status_code == 200
+    with app.app_context():
+        assert cache.get("k") is None
+    assert client.get(FIGURES).status_code == 403
+    with app.test_request_context():
+        assert flask.url_for("wheelcache.page") == "/admin/caches/"

@@ -1,0 +1,57 @@
+"""The options of caches in front of another cache."""
+
+from __future__ import annotations
+
+from math import isinf
+from typing import Any, Final
+
+from wheelcache.engine import options
+from wheelcache.engine.option_table import BACKENDS, NO_OPTION, Option, Options, Spelling, rows_for
+
+
+def finite_timeout(name: str, value: Any) -> float:
+    """Check a timeout as ``options.timeout`` does, but not an infinite one: the caches of cachelib cannot read it."""
+    if isinstance(value, float) and isinf(value):
+        raise ValueError(f"{name} must be a number of seconds (0 for never) or a timedelta, not {options.shown(value)}")
+    return options.timeout(name, value)
+
+
+DEFAULT_TIMEOUT: Final = Option(
+    *("default_timeout", BACKENDS, options.or_none(finite_timeout), None, "the default timeout of the other cache"),
+    django=NO_OPTION,
+)
+
+ROWS: Final = (
+    Option("l2", BACKENDS, options.unchecked, None, "the other cache", django=Spelling(check=options.text)),
+    Option(
+        *("l2_options", BACKENDS, options.unchecked, None, "the `CACHE_OPTIONS` of the other cache"),
+        is_secret=True,
+        django=NO_OPTION,
+    ),
+    Option("l1_timeout", BACKENDS, options.seconds, 60.0, "the maximum lifetime of a copy in seconds"),
+    Option("l2_timeout", BACKENDS, options.seconds, 1.0, "the timeout of the other cache's sockets in seconds"),
+    Option(
+        "fail_safe",
+        BACKENDS,
+        options.flag,
+        False,
+        "whether copies are returned while the other cache fails, for `GRACE` seconds after their expiry",
+    ),
+    Option(
+        "grace", BACKENDS, options.seconds, 300.0, "seconds after the expiry of a copy for which `FAIL_SAFE` returns it"
+    ),
+    Option(
+        "writes_without_l2",
+        BACKENDS,
+        options.one_of("drop", "refuse"),
+        "drop",
+        "with `FAIL_SAFE`, whether a write that fails is dropped or raises the exception",
+    ),
+    *rows_for(
+        *(BACKENDS, DEFAULT_TIMEOUT),
+        without=("cull_frequency", "key_prefix", "fill_grace", "background_context"),
+    ),
+)
+
+DJANGO_TIERED: Final = Options(ROWS, "django")
+FLASK_TIERED: Final = Options(ROWS, "flask")
