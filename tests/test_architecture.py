@@ -32,19 +32,18 @@ STILL_IMPORTED = {
     "wheelcache.django_backend.site_settings": {"watch"},
     "wheelcache.django_backend.stores": {"transactions"},
     "wheelcache.engine.backend_access": {"transactions"},
-    "wheelcache.engine.cache_parts": {"fill_waits", "watch"},
+    "wheelcache.engine.cache_parts": {"watch"},
     "wheelcache.engine.in_memory": {"transactions"},
     "wheelcache.engine.layer": {"transactions"},
     "wheelcache.engine.loading.loads": {"watch"},
     "wheelcache.engine.loading.results": {"watch"},
     "wheelcache.engine.readable": {"watch"},
-    "wheelcache.engine.writing.entry_writer": {"fill_waits"},
     "wheelcache.flask_backend.app_contexts": {"watch"},
     "wheelcache.flask_backend.engine_backend": {"transactions"},
 }
 """The imports from the heart to guests that are still to be removed."""
 
-STILL_LOADED = {"fill_waits", "transactions", "watch"}
+STILL_LOADED = {"transactions", "watch"}
 """The guests that a cache in memory still loads."""
 
 MOST_NAMES = 216

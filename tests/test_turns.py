@@ -292,21 +292,3 @@ def test_a_turn_that_ended_while_it_waited_for_another_process_holds_no_claim_an
     monkeypatch.setattr(turns, "new_watch", None)
     turn.stop_waiting()
     assert not claim.is_held
-
-
-def test_turns_whose_time_is_over_are_found_in_one_pass(turns):
-    """A dict visits the places of removed items first, so to begin again for each turn took 5 s for 100,000."""
-
-    class Counted(dict):
-        passes = 0
-
-        def values(self):
-            self.passes += 1
-            return super().values()
-
-    turns.open = Counted()
-    for key in range(1000):
-        turns.begin(Turn(turns, key, until=1.0))
-    turns.end_overdue(1.0)
-    assert not turns.open
-    assert turns.open.passes <= 2

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar, Unpack, overload
 
 from wheelcache.core import CacheAccess
 from wheelcache.core.access import DEFAULT_TTL, TTL, Lifetime
-from wheelcache.core.contract import ABSENT, MISSING, STORED, Times
+from wheelcache.core.contract import MISSING, STORED, Times
 from wheelcache.engine import options
 from wheelcache.engine.cache_parts import CacheParts, core_in_memory, naming
 from wheelcache.engine.calls import Engine
@@ -386,8 +386,7 @@ class Cache(CacheAccess):
         return bool(self._writer.set(key, value, ttl, tags=options.tags("tags", tags)) & STORED)
 
     def _add(self, key: Any, value: Any, ttl: TTL, tags: Iterable[str]) -> bool:
-        names = options.tags("tags", tags)
-        return bool(self._writer.set(key, value, ttl, exact=True, mode=ABSENT, tags=names) & STORED)
+        return bool(self._writer.add(key, value, ttl, options.tags("tags", tags)) & STORED)
 
     def _set_many(self, values: Mapping[Any, Any], ttl: TTL, *, jitter: bool, tags: Iterable[str]) -> list[Any]:
         return self._writer.set_many(values.items(), ttl, exact=not jitter, tags=options.tags("tags", tags))

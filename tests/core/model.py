@@ -5,16 +5,13 @@ from math import floor, inf
 
 from tests.core.adaptive_model import AdaptiveModel
 from wheelcache.core.contract import (
-    ABSENT,
     ALL,
-    ANY,
     CHANGED,
     DEAD,
     KEEP_TTL,
     MISSING,
     OUTDATED,
     PRESENT,
-    SAME,
     STORED,
     TOO_HEAVY,
     MissCause,
@@ -22,6 +19,9 @@ from wheelcache.core.contract import (
 )
 
 EXPIRED, EVICTED, REPLACED, DELETED, CLEARED = RemovalCause
+
+ANY, ABSENT, SAME = "set", "add", "replace"
+"""The modes of ``Model.set``."""
 
 
 @dataclass

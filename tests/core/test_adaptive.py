@@ -6,8 +6,8 @@ from itertools import count, cycle, islice
 import pytest
 
 from tests.core.implementations import COMPILED, CORES
-from tests.core.model import Model
-from wheelcache.core.contract import ABSENT, ANY, KEEP_TTL, MISSING, MORE, SAME, WAKE
+from tests.core.model import ABSENT, ANY, SAME, Model
+from wheelcache.core.contract import KEEP_TTL, MISSING, MORE, WAKE
 
 SIZE = 60
 IN_MAIN = 16
@@ -57,7 +57,7 @@ def test_a_core_evicts_the_keys_that_the_model_evicts(make_adaptive, clock, max_
         assert found is model.find(key, MISSING)
         if found is MISSING or chance.random() < 0.05:
             removed = []
-            outcome = core.set(key, step, ttl, weight=weight, mode=mode, removed=removed)
+            outcome = getattr(core, mode)(key, step, ttl, weight=weight, removed=removed)
             while outcome & MORE and core.evict(removed=removed):
                 pass
             assert outcome & ~(MORE | WAKE) == model.set(key, step, ttl, weight=weight, mode=mode)
@@ -89,7 +89,7 @@ def test_a_key_survives_until_a_fifth_of_further_keys_are_stored(make_adaptive, 
         assert main_part(core)
     for _ in range(SIZE):
         promised = next(keys)
-        core.set(promised, "value", None, mode=mode)
+        getattr(core, mode)(promised, "value", None)
         for _ in range(SIZE // 5):
             core.set(next(keys), 1, None)
         assert core.find(promised) == "value"
@@ -111,10 +111,10 @@ def test_entries_of_add_and_incr_leave_the_window_without_a_contest(make_adaptiv
     for name in ("plain", "counted"):
         core.set(name, 1, None)
     if mode == SAME:
-        core.set("counted", 2, KEEP_TTL, mode=SAME, expected=1)
+        core.replace("counted", 2, KEEP_TTL, 1)
     else:
         core.delete("counted")
-        core.set("counted", 1, None, mode=ABSENT)
+        core.add("counted", 1, None)
     for key in range(SIZE // 5 + 5):
         core.set(key, 1, None)
     assert core.find("plain") is None
@@ -142,7 +142,7 @@ def test_a_heavy_candidate_must_have_more_uses_than_all_its_victims_together(mak
     # Without a contest, the first go to the main part, where each is used a second time.
     added = [*range(8), *"abcdefghijklmnopqrst"]
     for key in added:
-        core.set(key, key, None, weight=10 * (key in range(8)), mode=ABSENT)
+        core.add(key, key, None, weight=10 * (key in range(8)))
     for key in added[8:]:
         core.delete(key)
     for key in added[:8]:

@@ -7,7 +7,6 @@ import pytest
 
 from tests.core.advancing import advance_all
 from wheelcache.core.contract import (
-    ABSENT,
     BATCH,
     CHANGED,
     DEAD,
@@ -16,7 +15,6 @@ from wheelcache.core.contract import (
     MISSING,
     MORE,
     PRESENT,
-    SAME,
     STORED,
     WAKE,
     MissCause,
@@ -88,8 +86,8 @@ class TestTimes:
         advance_all(core)
         assert len(core) == 0
 
-    def test_jitter_only_shortens_and_by_max_jitter_at_most(self, make):
-        core = make(jitter=0.5, max_jitter=60)
+    def test_jitter_only_shortens_and_by_a_minute_at_most(self, make):
+        core = make(jitter=0.5)
         short = [core.set(key, key, 10) and core.times(key).fresh_until for key in range(500)]
         assert 5 <= min(short) < 6
         assert 9 < max(short) <= 10
@@ -217,10 +215,10 @@ class TestOrderAndBounds:
 class TestModes:
     def test_absent(self, make, clock):
         core = make()
-        assert core.set("key", 1, 5, mode=ABSENT) & STORED
-        assert core.set("key", 2, 5, mode=ABSENT) == PRESENT
+        assert core.add("key", 1, 5) & STORED
+        assert core.add("key", 2, 5) == PRESENT
         clock.now = 5
-        assert core.set("key", 2, 5, mode=ABSENT) & STORED
+        assert core.add("key", 2, 5) & STORED
         assert core.find("key") == 2
 
     def test_same_is_by_identity_and_may_keep_the_times(self, make, clock):
@@ -228,8 +226,8 @@ class TestModes:
         value = [1]
         core.set("key", value, 50, grace=5)
         clock.now = 20
-        assert core.set("key", [2], KEEP_TTL, mode=SAME, expected=[1]) == CHANGED
-        assert core.set("key", [2], KEEP_TTL, mode=SAME, expected=value) & STORED
+        assert core.replace("key", [2], KEEP_TTL, [1]) == CHANGED
+        assert core.replace("key", [2], KEEP_TTL, value) & STORED
         assert core.times("key")[:2] == (50, 55)
         assert core.find("key") == [2]
 
@@ -357,13 +355,13 @@ class TestCounts:
         core = make(max_entries=3, max_weight=10)
         core.set("a", 1, 10)
         core.set("a", 2, None)
-        core.set("b", 1, None, mode=ABSENT)
-        core.set("a", 3, None, mode=SAME, expected=2)
-        core.set("b", 2, None, watch=core.watch("b"), removed=[])
+        core.add("b", 1, None)
+        core.replace("a", 3, None, 2)
+        core.fill("b", 2, None, core.watch("b"), removed=[])
         core.set("a", 1, None, weight=1)
         assert core.counts().puts == 6
-        core.set("b", 2, None, mode=ABSENT)
-        core.set("a", 3, None, mode=SAME, expected=object())
+        core.add("b", 2, None)
+        core.replace("a", 3, None, object())
         core.set("heavy", 1, None, weight=11)
         core.touch("a", 5)
         assert len(core) == 2

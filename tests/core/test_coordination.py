@@ -6,13 +6,11 @@ from array import array
 
 from tests.core.advancing import advance_all
 from wheelcache.core.contract import (
-    ABSENT,
     CHANGED,
     COMPLETED,
     DEAD,
     MISSING,
     PRESENT,
-    SAME,
     STORED,
     TOO_HEAVY,
     RemovalCause,
@@ -44,12 +42,12 @@ class TestWatches:
     def test_a_set_under_a_watch_leaves_it_open_and_breaks_the_others(self, make):
         core = make()
         mine, other = core.watch("key"), core.watch("key")
-        assert core.set("key", 1, None, watch=mine) & STORED
+        assert core.fill("key", 1, None, mine) & STORED
         assert not mine.broken
         assert other.broken
         core.set("key", 2, None)
         assert mine.broken
-        assert core.set("key", 3, None, watch=mine) == CHANGED
+        assert core.fill("key", 3, None, mine) == CHANGED
         assert core.find("key") == 2
 
     def test_only_a_set_completes_a_value_watch_and_only_the_first(self, make):
@@ -88,8 +86,8 @@ class TestWatches:
         core = make()
         core.set("key", 1, None)
         watch = core.watch("key", wants_value=True)
-        assert core.set("key", 2, None, mode=ABSENT) == PRESENT
-        assert core.set("key", 2, None, mode=SAME, expected=object()) == CHANGED
+        assert core.add("key", 2, None) == PRESENT
+        assert core.replace("key", 2, None, object()) == CHANGED
         assert not watch.broken
         assert watch.value is MISSING
 
@@ -120,7 +118,7 @@ class TestWatches:
         key = Key()
         kept = weakref.ref(key)
         watch = core.watch(key)
-        core.set(key, 1, 5, watch=watch)
+        core.fill(key, 1, 5, watch)
         watch.close()
         del key, watch
         clock.now = 10
@@ -156,7 +154,7 @@ class TestTrust:
         assert (leader.trust, core.trust) == (1, 1)
         word[0] = 3
         assert core.trust == 3
-        outcome = core.set("key", "late", None, watch=leader)
+        outcome = core.fill("key", "late", None, leader)
         assert outcome & STORED
         assert not outcome & COMPLETED
         assert core.find("key") is None
@@ -191,7 +189,7 @@ class TestScans:
         core = make()
         watch = core.watch("key")
         watch.broken = True
-        assert core.set("key", 1, None, watch=watch) == CHANGED
+        assert core.fill("key", 1, None, watch) == CHANGED
         assert core.find("key") is None
 
     def test_a_scan_of_keys_brings_each_key(self, make):

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.core.implementations import CORES
-from wheelcache.core.contract import SAME, VIEW, GroupRule, MissCause
+from tests.core.labels import labels
+from wheelcache.core.contract import VIEW, GroupRule, MissCause
 from wheelcache.engine.keys import NO_VIEW
 
 pytestmark = pytest.mark.compiled
@@ -121,7 +122,7 @@ def do(core, model, name, key, given):
     entries = model.entries
     if name == "set":
         group = (given is None and entries.get(key)) or model.group(key, given)
-        stored = core.set(key, 1, None, group=given) & 1
+        stored = core.set(key, 1, None, labels=labels(group=given)) & 1
         if stored:
             entries.pop(key, None)
             if len(entries) == MOST_ENTRIES:
@@ -130,7 +131,7 @@ def do(core, model, name, key, given):
             entries[key] = group
             group["puts"] += 1
     elif name == "change" and key in entries:
-        core.set(key, 2, None, mode=SAME, expected=core.peek(key).value)
+        core.replace(key, 2, None, core.peek(key).value)
         entries[key] = entries.pop(key)
         entries[key]["puts"] += 1
     elif name == "find":
@@ -183,7 +184,12 @@ def test_entries_keep_their_group_when_blocks_grow_move_and_shrink():
     core = CORES["compiled"]()
     core.group_by(RULES)
     for number in range(20_000):
-        core.set(f"{number % 7}:{number}", number, None, group=f"view {number % 50}" if number % 5 == 0 else None)
+        core.set(
+            f"{number % 7}:{number}",
+            number,
+            None,
+            labels=labels(group=f"view {number % 50}" if number % 5 == 0 else None),
+        )
 
     def group_of(number):
         return f"view {number % 50}" if number % 5 == 0 else f"{number % 7}"
@@ -291,7 +297,7 @@ def test_numbers_of_groups_never_run_out():
 )
 def test_a_given_name_has_96_bytes_at_most(given_name, shown):
     core = CORES["compiled"]()
-    core.set("key", 1, None, group=given_name)
+    core.set("key", 1, None, labels=labels(group=given_name))
     core.find("key")
     assert core.peek("key").group == shown
     assert counts(core, "hits")[shown] == 1
@@ -300,7 +306,7 @@ def test_a_given_name_has_96_bytes_at_most(given_name, shown):
 def test_a_name_that_is_no_string_is_refused():
     core = CORES["compiled"]()
     with pytest.raises(TypeError):
-        core.set("key", 1, None, group=1)
+        core.set("key", 1, None, labels=labels(group=1))
     with pytest.raises(TypeError):
         core.count_miss("key", group=b"view")
     assert (len(core), core.groups()) == (0, [])

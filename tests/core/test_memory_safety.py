@@ -17,6 +17,7 @@ import pytest
 
 from tests.core.advancing import advance_all
 from tests.core.implementations import COMPILED
+from tests.core.labels import labels
 from tests.scripts import run_python
 from wheelcache.core.contract import MISSING, RemovalCause
 
@@ -87,7 +88,9 @@ def step_of(chance, clock, trust=None, max_weight=None, **_):
     value, ttl = chance.choice((key, [key], "x" * 50)), chance.choice((None, 1, 30, 500.5, 100_000))
     grace, weight = chance.choice((0.0, 0.0, 0.0, 7.0)), chance.randrange(30) if max_weight else 0
     tags = tuple(f"tag {number}" for number in chance.sample(range(30), chance.choice((0, 0, 0, 1, 2))))
-    return lambda core, removed: core.set(key, value, ttl, grace, weight=weight, removed=removed, tags=tags) & ~2
+    return lambda core, removed: (
+        core.set(key, value, ttl, grace, weight=weight, removed=removed, labels=labels(tags)) & ~2
+    )
 
 
 def chance_to_sweep(name):

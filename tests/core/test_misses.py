@@ -12,6 +12,7 @@ import pytest
 from benchmarks.policy_streams import STREAMS
 from tests.core.conftest import Clock
 from tests.core.implementations import COMPILED, CORES
+from tests.core.labels import labels
 from wheelcache.core.contract import GroupCounts, GroupRule, MissCause
 from wheelcache.core.python_core import PythonCore
 
@@ -52,7 +53,7 @@ def test_the_reference_core_knows_the_causes_that_an_entry_shows(make, clock):
     core.set("written", 1, None)
     trust[0] = 3
     core.set("expired", 1, 1)
-    core.set("tagged", 1, None, tags=("name",))
+    core.set("tagged", 1, None, labels=labels(("name",)))
     core.drop_tag("name")
     core.set("deleted", 1, None)
     core.delete("deleted")
@@ -72,7 +73,7 @@ def test_each_cause_is_known_while_the_entry_is_there_and_afterwards(make, clock
     core.set(deleted, 1, None)
     core.delete(deleted)
     core.set(expired, 1, 1)
-    core.set(tagged, 1, None, tags=("name",))
+    core.set(tagged, 1, None, labels=labels(("name",)))
     core.drop_tag("name")
     core.set(heavy, 1, None, weight=11)
     core.set(replaced, 1, None)
@@ -116,7 +117,7 @@ def test_a_value_that_came_too_late_was_not_stored(make):
     core = make(max_entries=100)
     watch = core.watch("key")
     core.delete("key")
-    core.set("key", 1, None, watch=watch)
+    core.fill("key", 1, None, watch)
     assert cause(core, "key") is MissCause.NOT_STORED
     core.set("key", 2, None)
     core.delete("key")
@@ -139,7 +140,7 @@ def test_the_causes_add_up_to_the_misses(make):
 
 def test_the_cause_when_the_look_up_began_counts_after_the_value_was_stored(make):
     core = make()
-    core.set("key", 1, None, tags=("name",))
+    core.set("key", 1, None, labels=labels(("name",)))
     core.drop_tag("name")
     began = core.miss_cause("key")
     core.set("key", 2, None)
@@ -208,7 +209,7 @@ def test_the_reference_core_counts_exactly_in_one_group(make):
     core.count_stale_hit("other")
     core.count_load("other", 0.5)
     core.count_miss("other")
-    core.set(":1:user:1", 2, None, group="view")
+    core.set(":1:user:1", 2, None, labels=labels(group="view"))
     core.count_miss("other", group="view")
     core.count_load("other", 0.5, group="view")
     assert core.groups() == [GroupCounts("", 2, 1, 2, 2, 1.0, core.counts().causes)]
@@ -264,7 +265,7 @@ def test_there_are_no_more_than_64_groups_of_bounded_names(make):
 def test_every_stale_hit_is_counted_for_the_group_of_its_entry_only(make):
     core = make()
     core.group_by([GroupRule("", "", ":")])
-    core.set("user:1", 1, None, group="view")
+    core.set("user:1", 1, None, labels=labels(group="view"))
     for key in ("user:1", "user:2", "user:2"):
         core.count_stale_hit(key)
     assert {group.name: (group.hits, group.stale_hits) for group in core.groups()} == {

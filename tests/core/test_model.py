@@ -16,17 +16,15 @@ from hypothesis.stateful import (
 )
 
 from tests.core.conftest import Clock
-from tests.core.model import Model
+from tests.core.labels import labels
+from tests.core.model import ABSENT, ANY, SAME, Model
 from wheelcache.core.contract import (
-    ABSENT,
     ALL,
-    ANY,
     COMPLETED,
     DEAD,
     KEEP_TTL,
     MISSING,
     MORE,
-    SAME,
     SWEEP_INTERVAL,
     WAKE,
     MissCause,
@@ -101,11 +99,11 @@ class CoreAgainstModel(RuleBasedStateMachine):
     )
     def set(self, keys, value, ttl, grace, weight, mode, tags):
         weight = weight if self.has_weights else 0
+        given = {"weight": weight, "grace": grace} if mode == ANY else {"weight": weight}
         for key in keys:
-            given = {"grace": grace, "weight": weight, "mode": mode, "tags": tags}
             waiting = len(self.model.completed)
-            outcome = self.core.set(key, value, ttl, **given, removed=self.removed)
-            assert self.outcome(outcome) == self.model.set(key, value, ttl, **given)
+            outcome = getattr(self.core, mode)(key, value, ttl, **given, labels=labels(tags), removed=self.removed)
+            assert self.outcome(outcome) == self.model.set(key, value, ttl, **given, mode=mode, tags=tags)
             assert bool(outcome & COMPLETED) == (len(self.model.completed) > waiting)
             # A key that this evicts may come back with the next one.
             self.throughout &= {each.key for each in self.model.entries}
@@ -115,9 +113,9 @@ class CoreAgainstModel(RuleBasedStateMachine):
         there = self.model.live(key)
         expected = there.value if there is not None and right else object()
         weight = 0 if there is None else there.weight
-        given = {"mode": SAME, "expected": expected, "weight": weight}
-        outcome = self.core.set(key, value, ttl, **given, removed=self.removed)
-        assert self.outcome(outcome) == self.model.set(key, value, ttl, **given)
+        given = {"expected": expected, "weight": weight}
+        outcome = self.core.replace(key, value, ttl, **given, removed=self.removed)
+        assert self.outcome(outcome) == self.model.set(key, value, ttl, **given, mode=SAME)
 
     @rule(key=KEYS)
     def miss(self, key):
@@ -129,7 +127,7 @@ class CoreAgainstModel(RuleBasedStateMachine):
     def set_what_was_missed(self, data, value, ttl, tags):
         key = data.draw(st.sampled_from(sorted(self.seen)))
         since, events = self.seen[key]
-        outcome = self.core.set(key, value, ttl, tags=tags, since=since, removed=self.removed)
+        outcome = self.core.set(key, value, ttl, removed=self.removed, labels=labels(tags, since=since))
         assert self.outcome(outcome) == self.model.set(key, value, ttl, tags=tags, since=events)
 
     @rule(name=st.sampled_from(NAMES))
@@ -158,7 +156,7 @@ class CoreAgainstModel(RuleBasedStateMachine):
         # Drawn by number: hypothesis keeps drawn objects, and a dropped watch must be freed.
         watch, theirs = self.watches[data.draw(st.integers(0, len(self.watches) - 1))]
         key = watch.key
-        outcome = self.core.set(key, value, ttl, watch=watch, tags=tags, removed=self.removed)
+        outcome = self.core.fill(key, value, ttl, watch, removed=self.removed, labels=labels(tags))
         expected = self.model.set(key, value, ttl, watch=theirs, tags=tags)
         assert self.outcome(outcome) == expected
 

@@ -10,6 +10,7 @@ import pytest
 
 from tests.core.advancing import advance_all
 from tests.core.implementations import COMPILED
+from tests.core.labels import labels
 from tests.scripts import run_python
 
 compiled = pytest.mark.parametrize("core_class", [COMPILED], indirect=True)
@@ -174,7 +175,7 @@ class TestReferences:
                 core.delete(keys[number % 10], removed=[])
                 core.set(each, value, 5)
                 core.touch(each, 3)
-                core.set(each, value, 5, tags=tags)
+                core.set(each, value, 5, labels=labels(tags))
                 core.watch(each).close()
                 core.peek(each)
                 core.times(each)
@@ -207,7 +208,10 @@ steps = [
     lambda n: core.set(1000 + n, "new", 5, weight=n % 20),
     lambda n: core.set(n % 40, "old", 5, 3.0, weight=n % 90, removed=[]),
     lambda n: core.set(f"plain {n}", "new", 5),
-    lambda n: core.set(2000 + n, "new", 5, tags=(f"tag {n % 7}", f"tag {n}")),
+    lambda n: core.set(2000 + n, "new", 5, labels=((f"tag {n % 7}", f"tag {n}"), 0, f"group {n % 70}")),
+    lambda n: core.add(3000 + n % 90, "new", 5, n % 20, removed=[]),
+    lambda n: core.replace(n % 40, "newer", 5, core.find(n % 40), 3.0, removed=[]),
+    lambda n: core.fill(n % 40, "loaded", 5, core.watch(n % 40), 3.0, n % 20, ((f"tag {n % 7}",), 0, None), []),
     lambda n: core.drop_tag(f"tag {n % 7}"),
     lambda n: core.delete(n % 40, removed=[]),
     lambda n: core.touch(n % 40, 9),

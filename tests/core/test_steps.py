@@ -13,11 +13,12 @@ from functools import partial
 import pytest
 
 from tests.core.advancing import advance_all
+from tests.core.labels import labels
 from tests.instructions import run_watched
 from tests.memory import traced
 from tests.waiting import join, start
 from wheelcache.core import entry_map
-from wheelcache.core.contract import KEEP_TTL, MISSING, SAME, STORED, RemovalCause
+from wheelcache.core.contract import KEEP_TTL, MISSING, STORED, RemovalCause
 from wheelcache.core.watches import Watch
 
 pytestmark = pytest.mark.deep
@@ -45,11 +46,11 @@ OPERATIONS = {
     "set a key that is there": (lambda core, n: core.set(n % 40, n, 1 + n % 90), 1, 0),
     "set forever": (lambda core, n: core.set(n % 40, n, None, removed=[]), 1, 0),
     "set in place of a value": (
-        lambda core, n: core.set(n % 40, n, KEEP_TTL, mode=SAME, expected=core.find(n % 40)),
+        lambda core, n: core.replace(n % 40, n, KEEP_TTL, core.find(n % 40)),
         1,
         1,
     ),
-    "set with tags": (lambda core, n: core.set(n % 40, n, 9, tags=("red", f"{n % 3}")), 1, 0),
+    "set with tags": (lambda core, n: core.set(n % 40, n, 9, labels=labels(("red", f"{n % 3}"))), 1, 0),
     "drop a tag": (lambda core, n: (core.drop_tag("red"), core.drain(20, [])), 0, 0),
     "touch": (lambda core, n: core.touch(n % 40, 1 + n % 70), 0, 0),
     "find": (lambda core, n: core.find(3 * (n % 13)), 0, 1),
@@ -107,7 +108,7 @@ def test_an_exception_at_any_point_leaves_no_lock_held_and_a_count_off_by_one_at
     for point in itertools.count(1):
         clock.now += 0.3
         for key in range(0, 40, 3):
-            core.set(key, key, 1 + point % 60, weight=3, tags=("red",) if key % 2 else ())
+            core.set(key, key, 1 + point % 60, weight=3, labels=labels(("red",) if key % 2 else ()))
         before = balance(core), requests(core)
         interrupted = False
         try:
@@ -152,7 +153,7 @@ def test_a_finalizer_may_call_the_core_at_any_point_of_a_step(make, clock, name,
         number = 50 * point
         clock.now += 0.3
         for key in range(0, 40, 3):
-            core.set(key, key, 1 + point % 60, weight=3, tags=("red",) if key % 2 else ())
+            core.set(key, key, 1 + point % 60, weight=3, labels=labels(("red",) if key % 2 else ()))
         called = []
 
         def act(number=number, called=called):

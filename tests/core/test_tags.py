@@ -8,12 +8,12 @@ import pytest
 
 from tests.core.advancing import advance_all
 from tests.core.implementations import COMPILED
+from tests.core.labels import labels
 from tests.waiting import join, start
 from wheelcache.core.contract import (
     CHANGED,
     KEEP_TTL,
     OUTDATED,
-    SAME,
     STORED,
     SWEEP_INTERVAL,
     WAKE,
@@ -34,21 +34,21 @@ def sweep(core, removed=None):
 class TestDrop:
     def test_a_dropped_entry_is_as_good_as_deleted_before_it_is_removed(self, make):
         core = make()
-        core.set("key", 1, 10, grace=100, tags=(RED,))
+        core.set("key", 1, 10, grace=100, labels=labels((RED,)))
         assert core.drop_tag("red") == 1
         assert core.find("key") is None
         assert core.times("key") is None
         assert core.peek("key") is None
         assert core.keys() == []
         assert core.touch("key", 5) == 0
-        assert core.set("key", 2, KEEP_TTL, mode=SAME, expected=1) == CHANGED
+        assert core.replace("key", 2, KEEP_TTL, 1) == CHANGED
         assert core.delete("key", "missing") == "missing"
 
     def test_an_entry_leaves_with_any_of_its_tags_and_others_stay(self, make):
         core = make()
-        core.set("red", 1, None, tags=(RED,))
-        core.set("both", 2, None, tags=(RED, BLUE))
-        core.set("blue", 3, None, tags=(BLUE,))
+        core.set("red", 1, None, labels=labels((RED,)))
+        core.set("both", 2, None, labels=labels((RED, BLUE)))
+        core.set("blue", 3, None, labels=labels((BLUE,)))
         core.set("none", 4, None)
         assert core.drop_tag("red") == 2
         assert core.keys() == ["blue", "none"]
@@ -59,7 +59,7 @@ class TestDrop:
     def test_the_wheel_removes_and_reports_dropped_entries(self, make, clock):
         core = make(max_weight=1000)
         for key in range(50):
-            core.set(key, -key, 5 if key == 7 else 100, weight=2, tags=(RED,) if key < 40 else ())
+            core.set(key, -key, 5 if key == 7 else 100, weight=2, labels=labels((RED,) if key < 40 else ()))
         clock.now = 6
         assert core.drop_tag("red") == 40
         assert core.next_due == -inf
@@ -73,7 +73,7 @@ class TestDrop:
     def test_a_step_looks_at_no_more_entries_than_its_budget(self, make):
         core = make()
         for key in range(100):
-            core.set(key, key, None, tags=(RED,))
+            core.set(key, key, None, labels=labels((RED,)))
         core.drop_tag("red")
         for _ in range(9):
             before = len(core)
@@ -86,7 +86,7 @@ class TestDrop:
     def test_a_drop_during_the_sweep_of_another_tag_is_swept_as_well(self, make):
         core = make()
         for key in range(100):
-            core.set(key, key, None, tags=(RED if key % 2 else BLUE,))
+            core.set(key, key, None, labels=labels((RED if key % 2 else BLUE,)))
         core.drop_tag("red")
         core.drain(30)
         core.drop_tag("blue")
@@ -98,8 +98,8 @@ class TestDrop:
         core = make()
         for key in range(5000):
             core.set(key, key, None)
-        core.set("red", 1, None, tags=(RED,))
-        core.set("blue", 2, None, tags=(BLUE,))
+        core.set("red", 1, None, labels=labels((RED,)))
+        core.set("blue", 2, None, labels=labels((BLUE,)))
         core.drop_tag("red")
         core.drain(1)
         core.drop_tag("blue")
@@ -109,7 +109,7 @@ class TestDrop:
     def test_after_the_first_drop_the_next_sweep_is_due_within_a_second_while_entries_have_tags(self, make, clock):
         core = make(interval=0.25)
         for key in range(3):
-            core.set(key, 1, None, tags=(f"{key}",))
+            core.set(key, 1, None, labels=labels((f"{key}",)))
         assert core.next_due == inf
         core.drop_tag("0")
         assert core.next_due == -inf
@@ -138,8 +138,8 @@ class TestDrop:
 
     def test_a_sweep_is_due_once_more_after_the_last_entry_with_a_tag_has_expired(self, make, clock):
         core = make()
-        core.set("dropped", 1, None, tags=(RED,))
-        core.set("key", 1, 1, tags=(BLUE,))
+        core.set("dropped", 1, None, labels=labels((RED,)))
+        core.set("key", 1, 1, labels=labels((BLUE,)))
         core.drop_tag("red")
         sweep(core)
         clock.now += 10
@@ -154,11 +154,11 @@ class TestDrop:
     def test_a_dropped_entry_leaves_memory_on_another_clock_as_well(self, make, clock, seconds):
         core = make()
         for key in range(2):
-            core.set(key, 1, None, tags=(f"{key}",))
+            core.set(key, 1, None, labels=labels((f"{key}",)))
             core.drop_tag(f"{key}")
-            core.set("kept", 1, None, tags=(RED,))
+            core.set("kept", 1, None, labels=labels((RED,)))
             sweep(core)
-        core.set("dropped", 1, None, tags=(BLUE,))
+        core.set("dropped", 1, None, labels=labels((BLUE,)))
         core.drop_tag("blue")
         now = clock.now + seconds
         core.use_clock(lambda: now)
@@ -168,16 +168,16 @@ class TestDrop:
 
     def test_a_set_has_the_wheel_advanced_while_entries_are_left_to_sweep(self, make):
         core = make()
-        core.set("key", 1, None, tags=(RED,))
+        core.set("key", 1, None, labels=labels((RED,)))
         assert not core.set("other", 1, None) & WAKE
         core.drop_tag("red")
         assert core.set("other", 1, None) & WAKE
 
     def test_an_entry_that_is_stored_after_the_drop_stays(self, make):
         core = make()
-        core.set("key", 1, None, tags=(RED,))
+        core.set("key", 1, None, labels=labels((RED,)))
         core.drop_tag("red")
-        core.set("key", 2, None, tags=(RED,))
+        core.set("key", 2, None, labels=labels((RED,)))
         sweep(core)
         assert core.find("key") == 2
         assert core.counts().removals[REPLACED] == 1
@@ -185,10 +185,10 @@ class TestDrop:
 
     def test_clear_forgets_tags(self, make):
         core = make()
-        core.set("old", 1, None, tags=(RED,))
+        core.set("old", 1, None, labels=labels((RED,)))
         core.clear()
         removed = []
-        core.set("new", 2, None, tags=(RED,), removed=removed)
+        core.set("new", 2, None, removed=removed, labels=labels((RED,)))
         assert core.drop_tag("red") == 1
         sweep(core, removed)
         assert sorted(removed) == [("new", 2, DELETED), ("old", 1, CLEARED)]
@@ -197,8 +197,8 @@ class TestDrop:
 class TestSet:
     def test_a_set_replaces_the_tags(self, make):
         core = make()
-        core.set("key", 1, None, tags=(RED,))
-        core.set("key", 2, None, tags=(BLUE,))
+        core.set("key", 1, None, labels=labels((RED,)))
+        core.set("key", 2, None, labels=labels((BLUE,)))
         assert core.drop_tag("red") == 0
         assert core.peek("key").tags == ("blue",)
         core.set("key", 3, None)
@@ -208,8 +208,8 @@ class TestSet:
 
     def test_a_value_that_is_replaced_in_place_and_a_touch_keep_the_tags(self, make):
         core = make()
-        core.set("key", 1, 10, tags=(RED,))
-        core.set("key", 2, KEEP_TTL, mode=SAME, expected=1)
+        core.set("key", 1, 10, labels=labels((RED,)))
+        core.replace("key", 2, KEEP_TTL, 1)
         core.touch("key", 20)
         assert core.peek("key").tags == ("red",)
         assert core.drop_tag("red") == 1
@@ -217,7 +217,7 @@ class TestSet:
     @pytest.mark.parametrize("leave", ["delete", "expire", "evict"])
     def test_entries_that_have_left_do_not_count(self, make, clock, leave):
         core = make(max_entries=2)
-        core.set("key", 1, 5, tags=(RED,))
+        core.set("key", 1, 5, labels=labels((RED,)))
         match leave:
             case "delete":
                 core.delete("key")
@@ -231,7 +231,7 @@ class TestSet:
 
     def test_a_scan_shows_the_tags(self, make):
         core = make()
-        core.set("key", 1, None, tags=(RED, BLUE))
+        core.set("key", 1, None, labels=labels((RED, BLUE)))
         core.set("other", 1, None)
         assert {record.key: record.tags for record in core.scan().step(5)} == {"key": ("red", "blue"), "other": ()}
 
@@ -240,7 +240,7 @@ class TestSet:
     def test_a_name_that_is_no_string_is_refused(self, make, name):
         core = make()
         with pytest.raises(TypeError):
-            core.set("key", 1, None, tags=(RED, name))
+            core.set("key", 1, None, labels=labels((RED, name)))
         with pytest.raises(TypeError):
             core.drop_tag(name)
         assert len(core) == 0
@@ -253,24 +253,24 @@ class TestValuesComputedDuringADrop:
         early = core.watch("key")
         core.drop_tag("red")
         late = core.watch("key")
-        assert core.set("key", 1, None, watch=early, tags=(BLUE, RED)) == CHANGED
-        assert core.set("key", 1, None, watch=late, tags=(BLUE, RED)) & STORED
+        assert core.fill("key", 1, None, early, labels=labels((BLUE, RED))) == CHANGED
+        assert core.fill("key", 1, None, late, labels=labels((BLUE, RED))) & STORED
 
     def test_a_value_is_not_stored_if_a_tag_was_dropped_since_a_moment(self, make):
         core = make()
         before = moment()
         core.drop_tag("red")
-        assert core.set("key", 1, None, tags=(RED,), since=before) == OUTDATED
-        assert core.set("key", 1, None, tags=(RED,), since=moment()) & STORED
+        assert core.set("key", 1, None, labels=labels((RED,), since=before)) == OUTDATED
+        assert core.set("key", 1, None, labels=labels((RED,), since=moment())) & STORED
         core.drop_tag("red")
-        assert core.set("key", 2, None, tags=(RED,)) & STORED, "news"
+        assert core.set("key", 2, None, labels=labels((RED,))) & STORED, "news"
 
     def test_drops_of_most_other_tags_do_not_matter(self, make):
         core = make()
         before = moment()
         core.drop_tag("red")
         names = map(str, range(100))
-        assert sum(core.set(name, 1, None, tags=(name,), since=before) == STORED for name in names) > 90
+        assert sum(core.set(name, 1, None, labels=labels((name,), since=before)) == STORED for name in names) > 90
 
 
 class TestMemory:
@@ -279,8 +279,8 @@ class TestMemory:
         plain, one, two = make(), make(), make()
         for key in range(20_000):
             plain.set(key, key, None)
-            one.set(key, key, None, tags=(f"user {key % 1000}",))
-            two.set(key, key, None, tags=(f"user {key % 1000}", RED))
+            one.set(key, key, None, labels=labels((f"user {key % 1000}",)))
+            two.set(key, key, None, labels=labels((f"user {key % 1000}", RED)))
         # malloc adds up to 16 bytes to 16 and 24.
         first, both = ((sys.getsizeof(core) - sys.getsizeof(plain)) / 20_000 for core in (one, two))
         assert 24 <= first <= 26
@@ -292,21 +292,21 @@ class TestMemory:
         name = "".join(["a name", " of a tag"])
         before = sys.getrefcount(name)
         for key in range(100):
-            core.set(key, key, None, tags=(name, f"{key}"))
+            core.set(key, key, None, labels=labels((name, f"{key}")))
         assert sys.getrefcount(name) > before
         for key in range(90, 95):
             core.delete(key)
         core.evict(size=0)
         assert sys.getrefcount(name) == before
-        core.set("key", 1, None, tags=(name,))
+        core.set("key", 1, None, labels=labels((name,)))
         core.drop_tag(name)
         sweep(core)
         assert sys.getrefcount(name) == before
-        core.set("key", 1, None, tags=(name,))
+        core.set("key", 1, None, labels=labels((name,)))
         core.clear()
         sweep(core)
         assert sys.getrefcount(name) == before
-        core.set("key", 1, None, tags=(name,))
+        core.set("key", 1, None, labels=labels((name,)))
         del core
         assert sys.getrefcount(name) == before
 
@@ -319,7 +319,7 @@ class TestMemory:
             try:
                 while not ends.is_set():
                     for key in range(100):
-                        core.set((number, key), number, None, tags=(f"{number}", RED))
+                        core.set((number, key), number, None, labels=labels((f"{number}", RED)))
                         core.find((1 - number, key))
                     # No other thread stores entries with this tag.
                     core.drop_tag(f"{number}")

@@ -7,10 +7,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from tests.core.model import Model
+from tests.core.model import ABSENT, SAME, Model
 from tests.engine import invariants
 from wheelcache import Cache, ManualClock, RemovalCause
-from wheelcache.core.contract import ABSENT, KEEP_TTL, MISSING, SAME, STORED
+from wheelcache.core.contract import KEEP_TTL, MISSING, STORED
 
 KEYS = st.integers(0, 7)
 VALUES = st.integers(0, 5)

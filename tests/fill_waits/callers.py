@@ -9,6 +9,7 @@ from tests.waiting import PATIENCE
 from wheelcache.core.contract import MISSING
 from wheelcache.engine.loading.steps import drive, drive_async
 from wheelcache.engine.runtime.request_scope import end_request
+from wheelcache.fill_waits.leased_reads import LeasedReads
 
 LONG = 100.0
 """Seconds of a wait whose end no test sees."""
@@ -21,12 +22,12 @@ MISS = "a miss"
 
 def get_or_lease(cache, key, default=None, *, wait, **options):
     """Look a key up as the backends do. Return ``default`` if the caller must compute the value."""
-    found = drive(cache.engine.look_up_leased(key, wait, **options))
+    found = drive(LeasedReads(cache.engine).get(key, wait, **options))
     return default if found is MISSING else found
 
 
 async def aget_or_lease(cache, key, default=None, *, wait, **options):
-    found = await drive_async(cache.engine.look_up_leased(key, wait, **options))
+    found = await drive_async(LeasedReads(cache.engine).get(key, wait, **options))
     return default if found is MISSING else found
 
 

@@ -167,7 +167,8 @@ def test_a_value_that_the_holder_finds_is_not_for_a_caller_that_comes_after_its_
             self.asked = late.asks("k")
             assert until(lambda: self.asked.done() or waiting() == 1)
 
-    cache._parts.leased_reads._core = finding = Finding()
+    finding = Finding()
+    cache.engine.core = lambda: finding
     assert finder.gets("k") == "old"
     assert finding.asked.result(PATIENCE) == MISS
     assert late.does(is_leased, cache, "k")

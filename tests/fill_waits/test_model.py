@@ -12,6 +12,7 @@ from tests.caches import is_leased
 from tests.fill_waits.callers import aget_or_lease, get_or_lease
 from wheelcache import Cache, ManualClock
 from wheelcache.engine.runtime.request_scope import end_request
+from wheelcache.fill_waits.leased_reads import LeasedReads
 
 CALLERS = 6
 WHICH = st.integers(0, CALLERS - 1)
@@ -123,7 +124,7 @@ class LeasesAgainstAModel(RuleBasedStateMachine):
 
     def is_filled(self, key):
         """The lease of a holder whose time is over counts as filled, too, unless another call has ended it before."""
-        if key in self.cache._parts.leases.open:
+        if key in LeasedReads(self.cache.engine)._leases.open:
             del self.unfilled[key]
 
     def ends(self, waiter, outcome):

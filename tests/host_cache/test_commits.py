@@ -5,6 +5,7 @@ import pytest
 from tests.fill_waits.callers import MISS, ThreadCaller
 from tests.waiting import PATIENCE, until_waiting
 from wheelcache import RemovalCause
+from wheelcache.engine.writing.write_moments import WriteMoments
 from wheelcache.host_cache import write_moments
 
 COMMITS = {"key": (["key"], False), "tag": (["#tag"], False), "all": ([], True)}
@@ -14,7 +15,7 @@ COMMITS = {"key": (["key"], False), "tag": (["#tag"], False), "all": ([], True)}
 def begin(request, view):
     """Begin a commit in one more process. Return the function that ends it."""
     names, covers_all = request.param
-    return lambda: view().engine.record_writes().begin_commit(names, covers_all=covers_all)
+    return lambda: view().engine.watcher(WriteMoments, WriteMoments).begin_commit(names, covers_all=covers_all)
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def test_a_set_during_a_commit_counts_as_one_before_it(view, names):
     cache = view()
     cache.set("key", "old", tags=["tag"])
     # A commit that has deleted a pattern as well.
-    end = view().engine.record_writes().begin_commit(names, covers_all=True)
+    end = view().engine.watcher(WriteMoments, WriteMoments).begin_commit(names, covers_all=True)
     assert not cache.set("key", "older", tags=["tag"])
     assert cache.set("other", 1, tags=["another"])
     end()
@@ -73,7 +74,7 @@ def test_a_set_without_tags_during_a_commit_ends_the_lease_on_the_key(view):
         assert holder.gets("key") == MISS
         asked = waiter.asks("key")
         until_waiting()
-        view().engine.record_writes().begin_commit(["key"], covers_all=False)
+        view().engine.watcher(WriteMoments, WriteMoments).begin_commit(["key"], covers_all=False)
         assert not holder.does(cache.set, "key", "older")
         assert asked.result(PATIENCE) == MISS
     finally:
@@ -86,7 +87,7 @@ def test_a_listener_receives_the_value_that_a_set_during_a_commit_removes(view):
     cache = view()
     cache.on_removal = lambda *arguments: removed.append(arguments)
     cache.set("key", "old")
-    view().engine.record_writes().begin_commit(["key"], covers_all=False)
+    view().engine.watcher(WriteMoments, WriteMoments).begin_commit(["key"], covers_all=False)
     assert not cache.set("key", "older")
     assert removed == [("key", "old", RemovalCause.DELETED)]
     assert cache.stats().removals["deleted"] == 1

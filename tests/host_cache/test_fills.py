@@ -7,6 +7,7 @@ import pytest
 from tests.host_cache.workers import damage
 from tests.waiting import PATIENCE, join, start
 from wheelcache.engine.runtime.private_files import FileLocked, locked_file
+from wheelcache.engine.writing.write_moments import WriteMoments
 from wheelcache.host_cache import host_file, place
 from wheelcache.host_cache.place import EPOCH, Place
 
@@ -138,7 +139,7 @@ def leave_nothing(folder):
 def test_a_fill_is_refused_during_a_commit_that_deletes_its_key_also_in_a_new_file(view, folder, meanwhile):
     committing = view()
     committing.set("key", "old")
-    end = committing.engine.record_writes().begin_commit(["key"], covers_all=False)
+    end = committing.engine.watcher(WriteMoments, WriteMoments).begin_commit(["key"], covers_all=False)
     committing.delete("key")
     meanwhile(folder)
     other = view()

@@ -32,6 +32,7 @@ from django.core.cache import caches
 from tests.fill_waits.callers import get_or_lease
 from wheelcache import Cache
 from wheelcache.engine.runtime.request_scope import end_request
+from wheelcache.fill_waits.leased_reads import LeasedReads
 
 KEYS = [f"key-{number}" for number in range(3)]
 THREADS = 4
@@ -138,7 +139,7 @@ class Caller:
 
     def fill_waiters(self, key):
         """Give the callers that wait a version that is not stored, as a TieredCache does."""
-        fill = self.cache.engine.lease_fill(KEYS[key])
+        fill = LeasedReads(self.cache.engine).fill(KEYS[key])
         fill(self.database.versions[key], tags_of(key))
 
     def fill(self, key):

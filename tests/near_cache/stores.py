@@ -9,6 +9,7 @@ from wheelcache import Cache
 from wheelcache.core.contract import MISSING
 from wheelcache.engine.codec import Codec, Pickle
 from wheelcache.engine.loading.steps import drive, drive_async, result
+from wheelcache.fill_waits.leased_reads import LeasedReads
 from wheelcache.near_cache.near_cache import GetOrAdd, NearCache
 from wheelcache.near_cache.outage_rule import OutageRule
 from wheelcache.near_cache.trust_epoch import TrustEpoch
@@ -26,7 +27,9 @@ def near_cache(clock, *, tracked=False, **options):
     """Return a near cache: with ``tracked``, it is notified of writes, but not trusted yet."""
     epoch = TrustEpoch() if tracked else None
     cache = Cache("c", clock=clock, jitter=0, log_interval=None, keep_history=False, trust=epoch and epoch.word)
-    return NearCache(cache, TIMEOUT, OutageRule(Store()), epoch=epoch, **options)
+    near = NearCache(cache, TIMEOUT, OutageRule(Store()), epoch=epoch, **options)
+    near.leases = LeasedReads(cache.engine)
+    return near
 
 
 class Down(ConnectionError):

@@ -40,8 +40,8 @@ cdef int64_t MAX_WEIGHT = contract.MAX_WEIGHT
 cdef uint64_t MOST_WEIGHT = 2 * contract.MAX_WEIGHT
 """Above this total weight, ``set`` evicts beyond its budget, so that adding one more weight never overflows the sum."""
 cdef double LATEST_TICKS = 2.0**52
+cdef double MAX_JITTER = options.MAX_JITTER
 
-cdef int ANY = contract.ANY, ABSENT = contract.ABSENT, SAME = contract.SAME
 cdef int ALL = contract.ALL, DEAD = contract.DEAD
 cdef int STORED = contract.STORED, WAKE = contract.WAKE, MORE = contract.MORE, COMPLETED = contract.COMPLETED
 cdef int PRESENT = contract.PRESENT, CHANGED = contract.CHANGED, OUTDATED = contract.OUTDATED
@@ -84,8 +84,8 @@ cdef class CompiledCore:
 
     # Not ``__init__``, which Python code may skip or call again.
     def __cinit__(
-        self, *, max_entries=None, max_weight=None, double jitter=0.0, double max_jitter=60.0, interval=1.0,
-        clock=None, trust=None, policy="lru", seed=None,
+        self, *, max_entries=None, max_weight=None, double jitter=0.0, interval=1.0, clock=None, trust=None,
+        policy="lru", seed=None,
     ):
         cdef Map *map = &self.map
         self.watches = new_watch_table()
@@ -102,7 +102,7 @@ cdef class CompiledCore:
         map.max_entries = -1 if max_entries is None else min(max_entries, sys.maxsize)
         self.weighs = max_weight is not None
         map.max_weight = MAX_WEIGHT if max_weight is None else max_weight
-        self.jitter.share, self.jitter.most = jitter, max_jitter
+        self.jitter.share = jitter
         self.clock = clock_of(clock)
         now = self.now()
         check_time(now, interval)
@@ -314,24 +314,55 @@ cdef class CompiledCore:
     # Below: writing. ``finish`` runs after the last change of the step.
 
     def set(
-        self, key, value, ttl, double grace=0.0, bint exact=False, int64_t weight=0, int mode=0, expected=MISSING,
-        Watch watch=None, list removed=None, tuple tags=(), uint64_t since=0, group=None,
+        self, key, value, ttl, double grace=0.0, bint exact=False, int64_t weight=0, labels=None, list removed=None,
     ):
         cdef Write write
-        cdef bytes given = encoded_name(group)
-        if likely(
-            mode == ANY and grace == 0.0 and watch is None and removed is None and weight == 0 and not exact and not tags
-            and given is None
-        ):
+        if likely(grace == 0.0 and removed is None and weight == 0 and not exact and labels is None):
             return self.store(key, value, as_seconds(<PyObject *>ttl), ANY, False)
-        write.key, write.hash, write.value = <PyObject *>key, hash_of(<PyObject *>key), <PyObject *>value
+        memset(&write, 0, sizeof(Write))
         write.ttl, write.grace, write.exact = as_seconds(<PyObject *>ttl), grace, exact
+        return self.do(&write, key, value, weight, labels, None, removed)
+
+    def add(self, key, value, ttl, int64_t weight=0, labels=None, list removed=None):
+        cdef Write write
+        memset(&write, 0, sizeof(Write))
+        write.ttl, write.exact, write.mode = as_seconds(<PyObject *>ttl), True, ABSENT
+        return self.do(&write, key, value, weight, labels, None, removed)
+
+    def replace(
+        self, key, value, ttl, expected, double grace=0.0, bint exact=False, int64_t weight=0, list removed=None
+    ):
+        cdef Write write
+        memset(&write, 0, sizeof(Write))
+        write.ttl, write.grace, write.exact = as_seconds(<PyObject *>ttl), grace, exact
+        write.mode, write.expected = SAME, <PyObject *>expected
+        return self.do(&write, key, value, weight, None, None, removed)
+
+    def fill(
+        self, key, value, ttl, Watch watch not None, double grace=0.0, int64_t weight=0, labels=None, list removed=None
+    ):
+        cdef Write write
+        memset(&write, 0, sizeof(Write))
+        write.ttl, write.grace = as_seconds(<PyObject *>ttl), grace
+        return self.do(&write, key, value, weight, labels, watch, removed)
+
+    cdef int do(
+        self, Write *write, object key, object value, int64_t weight, object labels, Watch watch, list removed
+    ) except -1:
+        """Do a step of ``set``, whose other arguments are in ``write``."""
+        cdef bytes group
+        if labels is not None:
+            # Borrowed: the caller keeps the labels.
+            write.tags = <PyObject *>(<tuple>labels)[0]
+            write.since = (<tuple>labels)[1]
+            if len(<tuple>write.tags) == 0:
+                write.tags = NULL
+            group = encoded_name((<tuple>labels)[2])
+            write.group = <PyObject *>group if group is not None else NULL
         check_weight(weight)
-        write.weight, write.mode, write.expected = weight, mode, <PyObject *>expected
-        write.tags, write.since = <PyObject *>tags if tags else NULL, since
-        write.group = <PyObject *>given if given is not None else NULL
-        write.now = self.read_clock()
-        return self.store_under(watch, &write, removed)
+        write.key, write.hash, write.value = <PyObject *>key, hash_of(<PyObject *>key), <PyObject *>value
+        write.weight, write.now = weight, self.read_clock()
+        return self.store_under(watch, write, removed)
 
     cdef int store(self, object key, object value, double ttl, int mode, bint exact) except -1:
         """Store a value without grace and weight: ``set`` with the usual arguments."""

@@ -22,28 +22,19 @@ cdef double MOST_FAST_TTL = MAX_FAST_TTL
 
 cdef class WriteState:
     cdef public bint is_plain
+    cdef public bint is_watched
     cdef public int usual_outcome
-    cdef public object leases
-    cdef object recorder
     cdef Py_buffer words
     cdef Py_hash_t slots
 
-    @property
-    def moments(self):
-        return self.recorder
-
-    @moments.setter
-    def moments(self, moments):
-        if self.recorder is not None:
-            # A write in progress may be using the present words.
-            raise RuntimeError("the moments of the writes are recorded already")
-        if moments is not None:
-            PyObject_GetBuffer(moments.own, &self.words, PyBUF_WRITABLE)
-            self.slots = self.words.len // <Py_ssize_t>sizeof(uint64_t) - 1
-            self.recorder = moments
+    def record_in(self, words):
+        cdef Py_buffer present, before = self.words
+        PyObject_GetBuffer(words, &present, PyBUF_WRITABLE)
+        self.words, self.slots = present, present.len // <Py_ssize_t>sizeof(uint64_t) - 1
+        PyBuffer_Release(&before)
 
     cdef inline int will_write(self, object key) except -1:
-        """Record the moment of a plain write of a string or an int: see ``WriteMoments.written``."""
+        """Record the moment of a plain write of a string or an int: see ``WriteMoments``."""
         cdef Py_hash_t slot
         if unlikely(self.slots):
             slot = hash_of_plain(<PyObject *>key) % self.slots
@@ -370,16 +361,20 @@ cdef class CacheAccess:
     def delete(self, key):
         """Remove the entry of ``key``. Return whether there was a fresh one."""
         cdef WriteState writes = self.writes
+        cdef bint was_there
         if self._core is None:
             raise unbound(self)
-        if type(key) is not str or not writes.is_plain or writes.leases.open:
+        if type(key) is not str or not writes.is_plain:
             return self._delete(key) is not MISSING
         try:
             writes.will_write(key)
-            return self._core.remove(key, MISSING, ALL, DELETED, None) is not MISSING
+            was_there = self._core.remove(key, MISSING, ALL, DELETED, None) is not MISSING
         except Unused:
             self._begin_use()
             return self.delete(key)
+        if writes.is_watched:
+            writes.deleted(key)
+        return was_there
 
 
 @cython.auto_pickle(False)

@@ -51,26 +51,35 @@ class WriteState:
     """The work around the core after a miss or a write.
 
     Attributes:
-        is_plain: whether a ``set`` or ``delete`` needs nothing but the call of the core, and a record in ``moments``.
+        is_plain: whether a ``set`` or ``delete`` needs nothing but the call of the core, and the calls of watchers.
+        is_watched: whether there are watchers that the compiled calls must notify: see ``WriteWatcher``.
         usual_outcome: the outcome of a ``set`` that requires no further work.
-        leases: the leases on keys. Their attribute ``open`` is empty if there are none.
-        moments: where every write is recorded first; None if nobody needs this. It is assigned once.
         records_misses: whether misses must be reported to ``missed``. False with the system's clock.
     """
 
-    __slots__ = ("is_plain", "leases", "moments", "usual_outcome")
+    __slots__ = ("is_plain", "is_watched", "usual_outcome")
 
     is_plain: bool
+    is_watched: bool
     usual_outcome: int
-    leases: Any
-    moments: Any
+
+    def record_in(self, words: object) -> None:
+        """Let the compiled calls record the moments of plain writes in ``words``: see ``WriteMoments``. A later call
+        replaces them."""
 
     if TYPE_CHECKING:
+        watchers: tuple[Any, ...]
 
         @property
         def records_misses(self) -> bool: ...
 
         def missed(self, key: Any) -> None: ...
+
+        def writing(self, name: Hashable) -> None: ...
+
+        def refused(self, key: Hashable) -> None: ...
+
+        def deleted(self, key: Hashable) -> None: ...
 
         def announce(self, outcome: int, removed: Removals | None, count: int = 1) -> None: ...
 
@@ -146,8 +155,8 @@ class CacheAccess:
         if type(key) is not str or not writes.is_plain or tags != ():
             return self._set(key, value, ttl, tags)
         check_reusable(value)
-        if writes.moments is not None:
-            writes.moments.written(key)
+        if writes.watchers:
+            writes.writing(key)
         try:
             store = self._core_set
             outcome = store(key, value, ttl)
@@ -155,7 +164,7 @@ class CacheAccess:
                 writes.announce(outcome, None)
                 if outcome == OUTDATED:
                     # The core of a host cache has refused it: callers that wait for the value must look again.
-                    writes.leases.refuse(key)
+                    writes.refused(key)
                 return bool(outcome & STORED)
         except Unused:
             self._begin_use()
@@ -165,16 +174,19 @@ class CacheAccess:
     def delete(self, key: Hashable) -> bool:
         """Remove the entry of ``key``. Return whether there was a fresh one."""
         writes = self._writes
-        if type(key) is not str or not writes.is_plain or writes.leases.open:
+        if type(key) is not str or not writes.is_plain:
             return self._delete(key) is not MISSING
-        if writes.moments is not None:
-            writes.moments.written(key)
+        if writes.watchers:
+            writes.writing(key)
         try:
             remove = self._core_delete
-            return remove(key, MISSING) is not MISSING
+            was_there = remove(key, MISSING) is not MISSING
         except Unused:
             self._begin_use()
             return self.delete(key)
+        if writes.watchers:
+            writes.deleted(key)
+        return was_there
 
     def get_many(self, keys: Iterable[Hashable]) -> dict[Any, Any]:
         """Return a dict with the existing keys among ``keys`` and their values."""

@@ -151,11 +151,7 @@ MISSING: Final = object()
 HIDDEN: Final = object()
 """In the overlay of a transaction: the transaction has deleted the key. No core knows it."""
 KEEP_TTL: Final = -1.0
-"""As the ``ttl`` of ``set`` with SAME: keep the times that the entry has."""
-
-ANY, ABSENT, SAME = range(3)
-"""Modes of ``set``: always; only if no fresh and current entry exists; only if the fresh and current value is
-``expected``, by identity."""
+"""As the ``ttl`` of ``replace``: keep the times that the entry has."""
 
 ALL, DEAD = range(2)
 """The scope of ``delete``: any entry, or only an entry that is stale or not current."""
@@ -186,6 +182,18 @@ def is_adaptive_policy(policy: str, max_entries: int | None) -> bool:
 
 
 Removals = list[tuple[Any, Any, RemovalCause]]
+
+Labels = tuple[tuple[str, ...], int, str | None]
+"""The rarely used arguments of a write: tags, since, group.
+
+- tags: distinct tags, which replace those of the entry.
+- since: the moment at which the computation of the value began; 0 if it does not matter. If a tag was dropped after
+  that moment, the value is OUTDATED. In ``fill``, the begin of the watch is the moment, and the value is CHANGED.
+- group: the name of the group of the entry: see ``Core.group_by``. If None, the key decides, or the existing entry
+  keeps its group.
+
+A plain tuple, since it is made per write.
+"""
 
 
 class Times(NamedTuple):
@@ -229,9 +237,9 @@ class Watch(Protocol):
 
     Attributes:
         trust: the word of trust when the watch began; 0 without one.
-        broken: the key was set, deleted or cleared since, other than by a ``set`` under this watch. Expiry, eviction,
+        broken: the key was set, deleted or cleared since, other than by a ``fill`` under this watch. Expiry, eviction,
             ``touch``, DEAD, and values that were PRESENT, CHANGED or OUTDATED do not break a watch. A part may
-            set it to True itself: a ``set`` under the watch that begins later is then refused.
+            set it to True itself: a ``fill`` under the watch that begins later is then refused.
         since: the moment at which the watch began.
         value: with ``wants_value``, the first value that was set, also if TOO_HEAVY; MISSING until then. It completes
             the watch, which ends and is appended to ``completed``. A delete breaks a watch and does not complete it.
@@ -260,13 +268,13 @@ class Core(Protocol):
     """A core. It lives as long as its cache, so callers may keep its bound methods.
 
     It is built with ``policy`` ("lru" or "adaptive"; the latter needs ``max_entries``), ``max_entries`` and
-    ``max_weight`` (int >= 1 or None), ``jitter`` (0 <= jitter < 1), ``max_jitter`` (seconds), ``interval`` (seconds per
-    tick), ``clock`` (see ``use_clock``) and ``trust`` (a buffer of one word, or None). The compiled core also has
-    ``seed``, the secret of its samples, an int of 64 bits: with the same seed and calls, cores evict the same entries.
-    By default, it is random. Ticks without timers cost nothing. Times up to ``interval * 2**52`` either way are
-    distinguished; a clock beyond that raises a ValueError. A caller that holds a lock may use ``times``, ``watch``,
-    ``counts``, ``groups``, ``count_hit``, ``now``, ``len`` and the attributes. ``sys.getsizeof`` includes the entries,
-    without their keys and values.
+    ``max_weight`` (int >= 1 or None), ``jitter`` (0 <= jitter < 1), ``interval`` (seconds per tick), ``clock`` (see
+    ``use_clock``) and ``trust`` (a buffer of one word, or None). The compiled core also has ``seed``, the secret of its
+    samples, an int of 64 bits: with the same seed and calls, cores evict the same entries. By default, it is random.
+    Ticks without timers cost nothing. Times up to ``interval * 2**52`` either way are distinguished; a clock beyond
+    that raises a ValueError. A caller that holds a lock may use ``times``, ``watch``, ``counts``, ``groups``,
+    ``count_hit``, ``now``, ``len`` and the attributes. ``sys.getsizeof`` includes the entries, without their keys and
+    values.
 
     Attributes:
         next_due: the time at which ``advance`` has work: ``-inf`` while detached entries or a sweep that has begun are
@@ -316,13 +324,8 @@ class Core(Protocol):
         grace: float = 0.0,
         exact: bool = False,
         weight: int = 0,
-        mode: int = ANY,
-        expected: Any = MISSING,
-        watch: Any = None,
+        labels: Labels | None = None,
         removed: Removals | None = None,
-        tags: tuple[str, ...] = (),
-        since: int = 0,
-        group: str | None = None,
     ) -> int:
         """Store ``value`` at the young end, and return the outcome.
 
@@ -331,18 +334,53 @@ class Core(Protocol):
         heavier than ``max_weight`` is TOO_HEAVY, and the entry of its key leaves as REPLACED.
 
         Args:
-            ttl: seconds > 0 until the entry is stale, None for never, or KEEP_TTL. Unless ``exact``, jitter shortens
-                it, by a factor drawn evenly from [1 - jitter, 1] and by ``max_jitter`` at most.
+            ttl: seconds > 0 until the entry is stale, or None for never. Unless ``exact``, jitter shortens it, by a
+                factor drawn evenly from [1 - jitter, 1] and by ``options.MAX_JITTER`` at most.
             grace: seconds >= 0 from stale to expired.
             weight: 0 to MAX_WEIGHT; otherwise OverflowError.
-            watch: store only if the watch is unbroken; otherwise the outcome is CHANGED. The caller closes the watch
-                once no other caller can join the claim. A value that is not trusted any more breaks the other watches
-                on the key, and completes none.
-            tags: distinct tags, which replace those of the entry. With SAME, the entry keeps its tags.
-            since: the moment at which the computation of the value began; 0 if it does not matter. If a tag was dropped
-                after that moment, the value is OUTDATED, or CHANGED with a watch, whose begin is then the moment.
-            group: the name of the group of the entry: see ``group_by``. If None, the key decides, or the existing entry
-                keeps its group.
+        """
+
+    def add(
+        self,
+        key: Hashable,
+        value: Any,
+        ttl: float | None,
+        weight: int = 0,
+        labels: Labels | None = None,
+        removed: Removals | None = None,
+    ) -> int:
+        """Do a ``set``, without jitter, unless a fresh and current entry exists. Then the outcome is PRESENT."""
+
+    def replace(
+        self,
+        key: Hashable,
+        value: Any,
+        ttl: float | None,
+        expected: Any,
+        grace: float = 0.0,
+        exact: bool = False,
+        weight: int = 0,
+        removed: Removals | None = None,
+    ) -> int:
+        """Do a ``set`` if the fresh and current value is ``expected``, by identity; otherwise, the outcome is CHANGED.
+        The entry keeps its tags and its group, and with KEEP_TTL its times."""
+
+    def fill(
+        self,
+        key: Hashable,
+        value: Any,
+        ttl: float | None,
+        watch: Any,
+        grace: float = 0.0,
+        weight: int = 0,
+        labels: Labels | None = None,
+        removed: Removals | None = None,
+    ) -> int:
+        """Do a ``set`` of a value whose computation began with ``watch``, if the watch is unbroken; otherwise, the
+        outcome is CHANGED.
+
+        The caller closes the watch once no other caller can join the claim. A value that is not trusted any more breaks
+        the other watches on the key, and completes none.
         """
 
     def touch(self, key: Hashable, ttl: float | None) -> int:
@@ -429,11 +467,11 @@ class Core(Protocol):
 
         Args:
             cause: the ``miss_cause`` when the look-up began. If it is not given, the key must not have been set since.
-            group: as for ``set``.
+            group: as in ``Labels``.
         """
 
     def count_load(self, key: Hashable, seconds: float, *, group: str | None = None) -> None:
-        """Count a computation of the value of ``key`` for its group. ``group`` is as for ``set``."""
+        """Count a computation of the value of ``key`` for its group. ``group`` is as in ``Labels``."""
 
     def group_by(self, rules: Iterable[GroupRule]) -> None:
         """Distinguish groups of keys by the first rule that fits. The reference core has one group.

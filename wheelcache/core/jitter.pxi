@@ -4,7 +4,6 @@ from os import urandom
 
 cdef struct Jitter:
     double share  # the largest part of a TTL that is cut off, from 0 to 1
-    double most  # the largest cut, in seconds
     uint64_t state
 
 
@@ -24,4 +23,4 @@ cdef inline double drawn(Jitter *jitter) noexcept:
 cdef inline double shortened(Jitter *jitter, double ttl, bint exact) noexcept:
     if exact or jitter.share == 0.0 or ttl == INFINITY:
         return ttl
-    return ttl - min(ttl * jitter.share, jitter.most) * drawn(jitter)
+    return ttl - min(ttl * jitter.share, MAX_JITTER) * drawn(jitter)

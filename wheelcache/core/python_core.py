@@ -24,23 +24,21 @@ from typing import Any, Final
 
 from wheelcache.core.contract import (
     ALL,
-    ANY,
     BATCH,
     CHANGED,
     COMPLETED,
     DEAD,
     KEEP_TTL,
-    MISSING,
     MORE,
     OUTDATED,
     PRESENT,
-    SAME,
     STORED,
     TOO_HEAVY,
     WAKE,
     Counts,
     GroupCounts,
     GroupRule,
+    Labels,
     MissCause,
     Record,
     RemovalCause,
@@ -72,6 +70,13 @@ EXPIRED, TAG, OTHER_PROCESS, UNKNOWN = map(
     [*MissCause].index, (MissCause.EXPIRED, MissCause.TAG, MissCause.OTHER_PROCESS, MissCause.UNKNOWN)
 )
 
+KEEP_LABELS: Final[Labels] = (), 0, None
+"""The labels of an entry whose value is replaced."""
+
+
+def _is_present(live: Any) -> int:
+    return 0 if live is None else PRESENT
+
 
 class PythonCore:
     """See ``contract.Core``."""
@@ -82,7 +87,6 @@ class PythonCore:
         max_entries: int | None = None,
         max_weight: int | None = None,
         jitter: float = 0.0,
-        max_jitter: float = 60.0,
         interval: float = 1.0,
         clock: Callable[[], float] | None = None,
         trust: memoryview | None = None,
@@ -101,7 +105,6 @@ class PythonCore:
         self._max_weight: float = inf if max_weight is None else max_weight
         self._map = EntryMap(self._max_entries, self._max_weight, interval, self._clock())
         self._jitter = options.fraction("jitter", jitter)
-        self._max_jitter = max_jitter
         self._random = Random().random
         self._patience = 2 * interval
         self._watches = Watches()
@@ -254,17 +257,80 @@ class PythonCore:
         grace: float = 0.0,
         exact: bool = False,
         weight: int = 0,
-        mode: int = ANY,
-        expected: Any = MISSING,
-        watch: Watch | None = None,
+        labels: Labels | None = None,
         removed: Removals | None = None,
-        tags: tuple[str, ...] = (),
-        since: int = 0,
-        group: str | None = None,
     ) -> int:
         now = self._clock()
         fresh_until = now + self._jittered(ttl, exact)
-        expires_at = fresh_until + grace
+        return self._store(key, value, (now, fresh_until, fresh_until + grace), weight, labels, removed)
+
+    def add(
+        self,
+        key: Hashable,
+        value: Any,
+        ttl: float | None,
+        weight: int = 0,
+        labels: Labels | None = None,
+        removed: Removals | None = None,
+    ) -> int:
+        now = self._clock()
+        fresh_until = now + self._jittered(ttl, exact=True)
+        return self._store(key, value, (now, fresh_until, fresh_until), weight, labels, removed, _is_present)
+
+    def replace(
+        self,
+        key: Hashable,
+        value: Any,
+        ttl: float | None,
+        expected: Any,
+        grace: float = 0.0,
+        exact: bool = False,
+        weight: int = 0,
+        removed: Removals | None = None,
+    ) -> int:
+        def refuse(live: Any) -> int:
+            return 0 if live is not None and live.value is expected else CHANGED
+
+        now = self._clock()
+        fresh_until = -inf if ttl == KEEP_TTL else now + self._jittered(ttl, exact)
+        return self._store(key, value, (now, fresh_until, fresh_until + grace), weight, KEEP_LABELS, removed, refuse)
+
+    def fill(
+        self,
+        key: Hashable,
+        value: Any,
+        ttl: float | None,
+        watch: Watch,
+        grace: float = 0.0,
+        weight: int = 0,
+        labels: Labels | None = None,
+        removed: Removals | None = None,
+    ) -> int:
+        now = self._clock()
+        fresh_until = now + self._jittered(ttl, exact=False)
+        times = now, fresh_until, fresh_until + grace
+        return self._store(key, value, times, weight, labels, removed, None, watch)
+
+    def _store(
+        self,
+        key: Any,
+        value: Any,
+        times: tuple[float, float, float],
+        weight: int,
+        labels: Labels | None,
+        removed: Removals | None,
+        refuse: Callable[[Any], int] | None = None,
+        watch: Watch | None = None,
+    ) -> int:
+        """Do the step of ``set``, and return the outcome.
+
+        Args:
+            times: the present, and the ends of the freshness and of the grace; both -inf if the entry keeps its own.
+            labels: see ``Labels``; KEEP_LABELS if the entry keeps its own.
+            refuse: returns the reason for which a value is not stored, or 0, given the fresh, current entry or None.
+            watch: that under which the value is stored.
+        """
+        now, fresh_until, expires_at = times
         if weight:
             check_weight(weight)
             weight = weight if self._tracks else 0
@@ -277,16 +343,16 @@ class PythonCore:
             self._check_gate()
             if map_.detached is not None:
                 map_.drop_detached(DROPPED_PER_SET, removed, gone)
-            if mode or watch is not None:
+            if watch is not None and watch.broken:
+                return CHANGED
+            if refuse is not None:
                 live = self._live(key, now)
-                if watch is not None and watch.broken:
-                    return CHANGED
-                if refusal := self._refusal(live, mode, expected):
+                if refusal := refuse(live):
                     return refusal
-                if mode == SAME and ttl == KEEP_TTL:
+                if fresh_until == -inf:
                     fresh_until, expires_at = live.fresh_until, live.due
-            if tags and mode != SAME:
-                made = map_.tags.make(tags, since if watch is None else watch.since)
+            if labels is not None and labels[0]:
+                made = map_.tags.make(labels[0], labels[1] if watch is None else watch.since)
                 if made is None:
                     return OUTDATED if watch is None else CHANGED
             if self._watched:
@@ -298,7 +364,7 @@ class PythonCore:
             for tag in made:
                 tag.keys.add(key)
             entry = map_.store(key, value, fresh_until, expires_at, weight, now, removed, gone)
-            if (made or entry.tags) and mode != SAME:
+            if (made or entry.tags) and labels is not KEEP_LABELS:
                 entry.tags = map_.tags.replace(entry.tags, made, key)
             self._puts += 1
             if self._tracks:
@@ -451,8 +517,8 @@ class PythonCore:
         if exact or not self._jitter:
             return ttl
         cut = ttl * self._jitter
-        if cut > self._max_jitter:
-            cut = self._max_jitter
+        if cut > options.MAX_JITTER:
+            cut = options.MAX_JITTER
         return ttl - cut * self._random()
 
     def _check_gate(self) -> None:
@@ -502,14 +568,6 @@ class PythonCore:
             self._check_gate()
             found = map(self._map.entries.get, keys)
             return [self._record(entry) for entry in found if entry is not None]
-
-    def _refusal(self, live: Any, mode: int, expected: Any) -> int:
-        """Return the reason for which ``mode`` refuses a value, or 0. ``live`` is the fresh, current entry or None."""
-        if mode == SAME:
-            return 0 if live is not None and live.value is expected else CHANGED
-        if mode != ANY and live is not None:
-            return PRESENT
-        return 0
 
     def _notify(self, key: Any, value: Any, watch: Watch | None) -> int:
         """Break and complete the watches on a key that is set. Return COMPLETED if any were completed, else 0."""

@@ -1,5 +1,12 @@
 # The steps of ``set``, ``touch`` and ``delete``.
 
+cdef enum:
+    # When a value is stored: always; if no fresh and current entry exists; if the value is the expected one.
+    ANY
+    ABSENT
+    SAME
+
+
 cdef struct Write:
     PyObject *key
     PyObject *value

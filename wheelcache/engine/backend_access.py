@@ -11,6 +11,7 @@ from wheelcache.core.access import NO_TAGS
 from wheelcache.core.contract import MISSING
 from wheelcache.engine import options
 from wheelcache.engine.codec import ATOMS, NOT_DECODED, Codec
+from wheelcache.engine.guests import module_of
 from wheelcache.engine.in_memory import InMemory
 from wheelcache.engine.layer import Above, Layer, SharedLayer
 from wheelcache.engine.loading.loads import Loads
@@ -70,6 +71,8 @@ class BackendAccess(PrefixAccess):
             above: makes the layer of a guest; None if there is none.
         """
         self._shared, self.has_store = shared, shared.has_store
+        if self._fill_waits:
+            shared.leases = module_of("fill_waits", "leased_reads").LeasedReads(shared.cache.engine)
         self._chain = chain = shared if above is None else above(shared)
         # Only open transactions have values that others do not see.
         self._overlays, self._of_thread = getattr(chain, "overlays", None), getattr(chain, "of_thread", None)

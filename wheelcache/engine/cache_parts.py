@@ -6,12 +6,10 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, Final
 
 from wheelcache.core import HOW_TO_CHANGE, IMPLEMENTATION, CoreClass
 from wheelcache.core.contract import BATCH, Core, GroupRule
-from wheelcache.engine.codec import size_of
 from wheelcache.engine.keys import CALLERS, GROUP, KeyProxies
 from wheelcache.engine.loading.loads import Loads
 from wheelcache.engine.loading.memoize import Group, Groups
@@ -19,7 +17,7 @@ from wheelcache.engine.loading.misses import Misses
 from wheelcache.engine.machine_clock import now
 from wheelcache.engine.observed import StatsReader
 from wheelcache.engine.observer import Observer
-from wheelcache.engine.options import MAX_JITTER, tag
+from wheelcache.engine.options import tag
 from wheelcache.engine.runtime import lifecycle
 from wheelcache.engine.runtime.clock import unfrozen
 from wheelcache.engine.runtime.frozen_time import follow
@@ -32,7 +30,6 @@ from wheelcache.engine.writing.gate import Gate
 from wheelcache.engine.writing.removal_listener import RemovalListener
 from wheelcache.engine.writing.write_moments import WriteMoments
 from wheelcache.errors import DirectoryUnusable, FileUnusable
-from wheelcache.fill_waits.fill_turns import FillTurns, LeasedReads
 
 logger = logging.getLogger("wheelcache")
 
@@ -46,7 +43,6 @@ def core_in_memory(options: Any) -> Core:
         max_entries=options.max_entries,
         max_weight=options.max_weight,
         jitter=options.jitter,
-        max_jitter=MAX_JITTER,
         interval=options.interval,
         clock=unfrozen(options.clock),
         trust=options.trust,
@@ -60,14 +56,14 @@ class CacheParts:
     Args:
         options: the arguments of ``Cache``, checked.
         core: the entries.
-        moments, claims, own_part: if processes share the entries: see ``EntryWriter``, ``Turns`` and ``StatsReader``.
+        moments, claims, own_part: if processes share the entries: see ``WriteMoments``, ``Turns`` and ``StatsReader``.
 
     Attributes:
         options: the arguments of ``Cache``, checked.
         core: the entries.
         keys: adapts the callers' keys to the core.
         driver: advances the core.
-        leases, leased_reads: the rights to fill missing keys, and the look-ups that wait for a value.
+        claims: see above.
         writer: the path of a write.
         loads: the loads, by the callers' keys.
         groups: the groups of keys of memoized functions.
@@ -98,15 +94,10 @@ class CacheParts:
         if options.policy == "adaptive" and IMPLEMENTATION == "python":
             logger.warning("Cache %r evicts by LRU: only the compiled core is adaptive. %s", name, HOW_TO_CHANGE)
         self.core.group_by(UP_TO_COLON)
-        # A weight in bytes includes the entry itself, whose size only the core knows.
-        weigher = options.weigher
-        if weigher is size_of:
-            weigher = partial(size_of, entry_bytes=self.core.entry_bytes)
         listener = RemovalListener(name, self.core, options.on_removal)
         self.keys = KeyProxies()
         self.driver = WheelDriver(listener, options.interval, options.clock)
-        self.leases = FillTurns(self.core, self.driver.clock)
-        self.leases.claims = claims
+        self.claims = claims
         self.gate = Gate(name, self.core)
 
         def start_jobs() -> None:
@@ -115,19 +106,10 @@ class CacheParts:
 
         self.misses = Misses(self.core, self.keys, start_jobs)
         self.writer = EntryWriter(
-            name,
-            self.core,
-            self.driver,
-            self.leases,
-            listener,
-            weigher,
-            self.misses,
-            keys=self.keys,
-            ttl=options.ttl,
-            gate=self.gate,
-            start_jobs=start_jobs,
+            options, self.core, self.driver, listener, self.misses, self.keys, self.gate, start_jobs
         )
-        self.writer.moments = moments
+        if moments is not None:
+            self.writer.watcher(WriteMoments, lambda: moments)
         self.loads = Loads(
             self.core,
             self.writer,
@@ -138,9 +120,6 @@ class CacheParts:
         self.loads.turns.claims = claims
         self.misses.loads = self.loads
         self.groups = Groups()
-        self.leased_reads = LeasedReads(
-            self.core, self.gate.check, self.leases, self.misses, self.writer, self.loads.counts
-        )
         self.stats = StatsReader(self.core, self.loads.counts)
         if own_part is not None:
             self.stats.own_part, self.stats.is_shared = own_part, True
@@ -205,7 +184,7 @@ class CacheParts:
         The value of a load of such a key that began before the first item is not stored. Nor is any value that a
         transaction has computed since an earlier moment: its key may match.
         """
-        self.writer.any_will_be_written()
+        self.writer.writing_any()
         yield self.writer.delete_many(wanted(self.keys.unwrapped(self.loads.keys_in_progress())))
         for keys in self.key_batches():
             yield self.writer.delete_many(wanted(keys))
@@ -229,7 +208,8 @@ class CacheParts:
             self.jobs.close()
             self.loads.close()
             self.gate.close()
-            self.leases.close()
+            for watcher in self.writer.watchers:
+                watcher.close()
             self.writer.clear(invalidate=False)
             # This comes last, so that the next close finishes an interrupted one.
             self.is_closed = True
@@ -250,7 +230,6 @@ class CacheParts:
             trust[0] = (trust[0] | 1) + 1
         self.keys.forget_locks()
         self.driver.after_fork_in_child()
-        self.leases.after_fork_in_child()
         self.loads.after_fork_in_child()
         if self.observer is not None:
             self.observer.after_fork_in_child()

@@ -10,15 +10,14 @@ from collections.abc import Callable
 from math import inf
 from typing import Any, Final
 
-from wheelcache.core.contract import STORED, Watch
+from wheelcache.core.contract import STORED, Core, Watch
 from wheelcache.engine.cache_parts import CacheParts
 from wheelcache.engine.loading.loads import Loads
 from wheelcache.engine.loading.misses import Misses
-from wheelcache.engine.loading.steps import StepsTo
 from wheelcache.engine.observed import ObservedCache, Part
-from wheelcache.engine.options import seconds, whole
+from wheelcache.engine.options import whole
 from wheelcache.engine.runtime.clock import Clock
-from wheelcache.engine.turns import Turns
+from wheelcache.engine.turns import Claims, Turns
 from wheelcache.engine.writing.write_moments import WritesSince
 
 
@@ -28,11 +27,13 @@ class Engine:
 
     Attributes:
         now, clock: return seconds. Frozen time affects ``now`` only.
-        set: stores a value, and returns the core's outcome: see ``EntryWriter.set``.
+        set, add: store a value, and return the core's outcome: see ``EntryWriter``.
         delete: removes an entry, and counts this among the writes of a transaction that is being committed: see
             ``EntryWriter.delete``.
         replace: stores a value if there is an entry: see ``EntryWriter.replace``.
-        record_writes: returns the moments of all later writes: see ``EntryWriter.record_writes``.
+        watcher: returns the watcher of the writes of a kind: see ``EntryWriter.watcher``.
+        missed: removes an entry that was found expired in frozen time: see ``EntryWriter.missed``.
+        adapt: returns the core's key of a caller's key.
         renew: gives an entry a new TTL: see ``EntryWriter.renew``.
         peek: returns the entry that a loader would replace: see ``Loads.previous``.
         key_batches, deletions, delete_tags, add_group, drop_group: see ``CacheParts``.
@@ -49,10 +50,11 @@ class Engine:
         self.now = parts.core.now
         self.clock = parts.driver.clock
         self.open = parts.gate.open
-        self.set = writer.set
+        self.set, self.add = writer.set, writer.add
         self.delete = writer.delete
         self.replace = writer.replace
-        self.record_writes = writer.record_writes
+        self.watcher, self.missed = writer.watcher, writer.missed
+        self.adapt = parts.keys.adapt
         self.renew = writer.renew
         self.key_batches = parts.key_batches
         self.deletions = parts.deletions
@@ -65,6 +67,10 @@ class Engine:
         self.observed: Final = ObservedCache(parts)
 
     # Entries.
+
+    def core(self) -> Core:
+        """Return the entries, by the keys that ``adapt`` returns."""
+        return self._parts.core
 
     def weigh(self, key: Any, value: Any) -> int:
         """Return the weight of an entry of ``key`` and ``value``; 0 without a weigher."""
@@ -114,6 +120,10 @@ class Engine:
 
     # Computing missing values.
 
+    def claims(self) -> Claims | None:
+        """Return the claims of the processes that share the entries: see ``Turns``. None if each has its own."""
+        return self._parts.claims
+
     def loads(self) -> Loads:
         """Return the part that computes missing values once for all callers, by requests, and that shows the entry that
         a computed value replaces."""
@@ -124,29 +134,6 @@ class Engine:
         write, and counts their computations. The layer notes the misses of its look-ups."""
         return self._parts.misses
 
-    def look_up_leased(self, key: Any, wait: float, may_wait: bool = True, grace: float = 0.0) -> StepsTo[Any]:
-        """Return the steps of a look-up by a caller that will compute and set the value if it is missing.
-
-        The steps return the value, or MISSING if the caller must compute it. Of several callers that miss a key at the
-        same time, one receives MISSING and a lease, and the others wait for the value that it sets. If the holder of
-        the lease deletes the key, its request ends, or ``wait`` is over, one waiter receives MISSING and the lease. A
-        caller that holds a lease, runs a loader, or runs under an event loop never waits. See ``fill_turns``.
-
-        Args:
-            wait: the maximum seconds to wait, > 0.
-            may_wait: False if the holder of the lease may need the same thread that would wait.
-            grace: for so many seconds past the TTL of a value, which must be stored with that grace, the others receive
-                the old value and do not wait.
-        """
-        parts = self._parts
-        parts.gate.open()
-        return parts.leased_reads.get(parts.keys.adapt(key), seconds("wait", wait), may_wait, grace)
-
-    @property
-    def has_leases(self) -> bool:
-        """Whether any caller has a lease."""
-        return bool(self._parts.leases.open)
-
     def watch(self, key: Any) -> Watch:
         """Watch ``key`` from now on, until ``close``: see ``is_outdated``."""
         return self._parts.core.watch(self._parts.keys.adapt(key))
@@ -154,6 +141,10 @@ class Engine:
     def is_outdated(self, watch: Watch) -> bool:
         """Return whether any caller has written the key since ``watch`` began, or trust has begun or ended."""
         return watch.broken or self._parts.core.trust != watch.trust
+
+    def refuse_fill(self, key: Any) -> None:
+        """Let the callers that wait for the value of ``key`` look again, since the computed one may be outdated."""
+        self._parts.writer.refused(self._parts.keys.adapt(key))
 
     # For transactions.
 
@@ -171,11 +162,11 @@ class Engine:
         names = parts.writer.tag_names(key, tags)
         # After the watch began, which shows later writes: those are recorded before they happen.
         if others.contain([key, *names]):
-            parts.leases.refuse(key)
+            parts.writer.refused(key)
             return False
         outcome, removed = parts.writer.store(key, value, ttl, grace, watch, names)
         if not outcome & STORED:
-            parts.leases.refuse(key)
+            parts.writer.refused(key)
         parts.misses.pop_miss(key)
         parts.writer.announce(outcome, removed)
         return bool(outcome & STORED)
@@ -187,26 +178,14 @@ class Engine:
         self._parts.stats.parts["store"] = store
         self._parts.gate.open_early()
 
-    def lease_fill(self, key: Any) -> Callable[[Any, tuple[str, ...]], None]:
-        """Return a function that passes a value, with its tags, to the callers that wait for a lease on ``key``.
-
-        The value must be read or written in the store behind after this call: see ``LeasedReads.fill``.
-        """
-        fill = self._parts.leased_reads.fill(self._parts.keys.adapt(key))
-        return lambda value, tags: fill(value, self._parts.writer.tag_names("", tags))
-
-    def refuse_fill(self, key: Any) -> None:
-        """Pass on the lease on ``key``, since the value that was computed may be outdated."""
-        self._parts.leases.refuse(self._parts.keys.adapt(key))
-
     def begin_store_write(self, key: Any) -> None:
         """Record the write of ``key`` in the store behind, which follows."""
-        self._parts.writer.will_be_written(self._parts.keys.adapt(key))
+        self._parts.writer.writing(self._parts.keys.adapt(key))
 
     def invalidate(self, key: Any) -> None:
-        """Delete ``key``, which was written in the store behind. A caller that waits for a lease reads it there."""
+        """Delete ``key``, which was written in the store behind. A caller that waits for its value reads it there."""
         self._parts.writer.delete(key)
-        # After the delete, which must not make the ``lease_fill`` of the next holder outdated.
+        # After the delete, which breaks the watch of the next caller that computes the value.
         self.refuse_fill(key)
 
     def discard_stale(self, key: Any) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from wheelcache.cache import Cache
-from wheelcache.core.contract import ABSENT, MISSING, STORED
+from wheelcache.core.contract import MISSING, STORED
 from wheelcache.engine.codec import NOT_DECODED, Codec
 from wheelcache.engine.keys import callers_tags
 from wheelcache.engine.layer import NO_GRACES, Select, Shared
@@ -27,14 +27,18 @@ class InMemory(Shared):
     Args:
         cache: the entries.
         max_weight: the bound of the cache; None for no bound.
+
+    Attributes:
+        leases: see ``Layer``.
     """
 
     has_store = False
 
-    __slots__ = ("_engine", "_max_weight", "_misses", "aload", "cache", "codec", "find", "load", "tag_prefix")
+    __slots__ = ("_engine", "_max_weight", "_misses", "aload", "cache", "codec", "find", "leases", "load", "tag_prefix")
 
     def __init__(self, cache: Cache, codec: Codec, max_weight: int | None = None) -> None:
         self.cache, self.codec, self.tag_prefix = cache, codec, ""
+        self.leases: Any = None
         self._engine, self._misses, self._max_weight = cache.engine, cache.engine.misses(), max_weight
         loads = cache.engine.loads()
         self.find, self.load, self.aload = cache.find, loads.get, loads.aget
@@ -50,7 +54,7 @@ class InMemory(Shared):
         self, key: Any, wait: float = 0.0, may_wait: bool = True, grace: float = 0.0, *, goes_on: bool = False
     ) -> Any | StepsTo[Any]:
         if wait:
-            return self._engine.look_up_leased(key, wait, may_wait, grace)
+            return self.leases.get(key, wait, may_wait, grace)
         return (self.cache.find if goes_on else self.cache.get)(key, MISSING)
 
     def remove_undecoded(self, key: Any, stored: Any, error: Exception) -> None:
@@ -117,8 +121,7 @@ class InMemory(Shared):
         stored = self._encoded(key, value)
         if not tags:
             return self.cache.add(key, stored, ttl)
-        store = self._engine.set
-        return bool(store(key, stored, ttl, exact=True, mode=ABSENT, tags=self.names(tags), since=since) & STORED)
+        return bool(self._engine.add(key, stored, ttl, self.names(tags), since) & STORED)
 
     def replace(self, key: Any, value: Any, ttl: float | None, grace: float = 0.0) -> bool:
         self._counted_since(key)

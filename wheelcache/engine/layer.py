@@ -58,7 +58,7 @@ class Layer(Protocol):
         """Return the encoded value, or MISSING, which is counted.
 
         Args:
-            wait, may_wait, grace: see ``Engine.look_up_leased``; ``wait`` of 0 for no lease.
+            wait, may_wait, grace: see ``LeasedReads.get``; ``wait`` of 0 for no lease.
             goes_on: whether the caller computes a missing value, and counts the miss. It must be sure that a None is no
                 miss, which takes some stores a second question.
         """
@@ -180,11 +180,13 @@ class SharedLayer(Layer, Protocol):
     Attributes:
         cache: the entries, or the copies.
         codec: encodes the values.
+        leases: the look-ups that wait for other callers: see ``fill_waits.leased_reads``. None if there are none.
         tag_prefix: the beginning of the names of all tags; empty with a store.
     """
 
     cache: Cache
     codec: Codec
+    leases: Any
     tag_prefix: str
 
     def names(self, tags: Iterable[str]) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ The idea is that of Go's ``golang.org/x/sync/singleflight``. The differences:
 
 **No outdated value.** ``watch`` is the core's ``Watch``, the only record of the moment at which the computation began.
 Writes break it, ``watch.trust`` shows a lost connection to a store, and ``watch.since`` dropped tags.
-``core.set(watch=...)`` checks all three in the step that stores the value. ``is_outdated`` asks the same question for a
+``core.fill`` checks all three in the step that stores the value. ``is_outdated`` asks the same question for a
 value that is stored elsewhere. A turn can be joined only after its watch began, and whether a waiter is *late*, because
 it came after a write, is decided when it joins. A late waiter waits too, so that no two computations run at the same
 time, but it receives no value: it looks again.
@@ -27,15 +27,14 @@ or is *behind* the process that has it. Such a leader waits for the claim, for i
 key up again. No process knows for which turns another one waits. Therefore, a turn that is behind is waited for by code
 with another turn for NESTED_WAIT at most, whether that code leads the turn or joined it.
 
-**Asynchronous exceptions.** A time limit or Ctrl-C may interrupt any of these calls. The ``finally`` of a caller calls
-``close`` twice, since the exception may arrive on entry of the first call.
+**Asynchronous exceptions.** A time limit or Ctrl-C may interrupt any of these calls, also ``__exit__`` on entry.
+Therefore a caller writes ``with turn, turn:``, which closes the turn twice.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from contextvars import ContextVar, Token
@@ -48,7 +47,7 @@ from wheelcache.engine.keys import unwrap
 from wheelcache.engine.runtime import threads
 from wheelcache.engine.runtime.alarm import Alarm
 from wheelcache.engine.runtime.clock import SystemClock
-from wheelcache.engine.runtime.shared_objects import WeakRegistry, acquiring
+from wheelcache.engine.runtime.shared_objects import WeakRegistry
 from wheelcache.errors import LoadDeadlock
 
 BLOCKED_LOOP: Final = 30.0
@@ -76,12 +75,6 @@ class End(Enum):
     EACH = "the waiters look again, and none of them waits again"
 
 
-class Scope(Protocol):
-    """A request, task or thread that holds turns and ends them at its own end."""
-
-    leases: dict[Any, None]
-
-
 class Claim(Protocol):
     """The right of one process of the machine to compute a value."""
 
@@ -107,11 +100,11 @@ class Turn:
         key: the key of the turn.
         watched: the key whose writes outdate the value; by default ``key``.
         names: the tags of the value, as far as they are known, by their names in the core.
-        owner: returns the scope that holds the turn, if it still exists: a weak reference. None if the running
-            code holds the turn.
         until: the time on the clock of ``turns`` at which the turn ends by itself.
 
     Attributes:
+        is_of_code: whether the running code computes the value until it calls ``end``, so that it must not wait for
+            itself. Otherwise, the turn belongs to a scope: see ``enter_scope``.
         watch: the core's record of the moment at which the computation began; None until then.
         ended: how the turn ended; None before.
         value: the value or the error for the waiters.
@@ -131,6 +124,7 @@ class Turn:
     """
 
     # The values of the class: most turns have no waiters, and change few of them.
+    is_of_code = True
     state = Is.NEW
     watch: Watch | None = None
     ended: End | None = None
@@ -158,17 +152,15 @@ class Turn:
         key: Hashable,
         watched: Hashable = MISSING,
         names: tuple[str, ...] = (),
-        owner: Callable[[], Scope | None] | None = None,
         until: float = inf,
     ) -> None:
         self.turns = turns
         self.key = key
         self.watched = key if watched is MISSING else watched
         self.names = names
-        self.owner = owner
         self.until = until
         self.blocked_on: dict[Turn, Turn] = {}
-        if owner is None:
+        if self.is_of_code:
             # As in ``take_back``.
             self.loop = loop = asyncio._get_running_loop()
             if loop is None:
@@ -196,6 +188,10 @@ class Turn:
         # Without a watch, the computation has not begun.
         return self.watch is not None and self.turns.is_outdated(self.watch, self.names if names is None else names)
 
+    def is_late_to_join(self) -> bool:
+        """Return whether a caller that joins now may be newer than the value."""
+        return self.is_outdated()
+
     def hand_over(self) -> None:
         """Let another thread compute the value, which then needs neither this thread nor its event loop."""
         self.loop, self.thread = None, 0
@@ -220,7 +216,7 @@ class Turn:
             self.loader_returned = True
             if self.watch is not None:
                 self.watch.close()
-            if self.owner is not None:
+            if not self.is_of_code:
                 self.leave_scope()
             if self.claim is not None:
                 self.claim.release()
@@ -254,29 +250,17 @@ class Turn:
                 self.watch.close()
             self.watch = self.turns.new_watch(self.watched)
 
-    # For a scope.
-
-    def enter_scope(self) -> None:
-        scope = None if self.owner is None else self.owner()
-        if scope is not None:
-            scope.leases[self] = None
-            if self.ended is not None:
-                # Another thread has ended the turn meanwhile.
-                scope.leases.pop(self, None)
-
-    def leave_scope(self) -> None:
-        scope = None if self.owner is None else self.owner()
-        if scope is not None:
-            scope.leases.pop(self, None)
-
     def give_up(self) -> None:
         """End the turn without a value."""
         self.end(End.AGAIN)
 
-    def abandon(self) -> None:
-        """Do the same in a finalizer, which must not wait for the lock."""
-        self.turns.abandoned.append(self)
-        self.turns.end_abandoned()
+    # For a turn of a scope.
+
+    def enter_scope(self) -> None:
+        """Let the scope end the turn at its own end."""
+
+    def leave_scope(self) -> None:
+        """Undo ``enter_scope``."""
 
     # For a waiter.
 
@@ -308,8 +292,12 @@ class Turn:
             each.blocked_on.pop(self, None)
         self.waits_on = None
 
-    def close(self) -> None:
-        """End everything that an interrupted caller has left: for a ``finally``, which calls this twice."""
+    def __enter__(self) -> None:
+        """Begin a block that leads or waits: ``with turn, turn:``. It calls ``close`` twice, since an asynchronous
+        exception may arrive on entry of the first call."""
+
+    def close(self, *error: object) -> None:
+        """End everything that an interrupted caller has left."""
         if not self.is_handed_over:
             # Also of a turn that is ALONE, which may still be in the context.
             self.loader_returned = True
@@ -319,6 +307,8 @@ class Turn:
             self.leave()
         if self.token is not None:
             self.exit()
+
+    __exit__ = close
 
 
 class Turns:
@@ -334,7 +324,6 @@ class Turns:
         lock: held for dict operations and comparisons only. Re-entrant, since the garbage collector may at any point
             run a finalizer that begins a turn.
         open: the open turns by key.
-        abandoned: turns whose scopes were freed, and which have not ended.
     """
 
     def __init__(
@@ -353,12 +342,9 @@ class Turns:
     def _forget(self) -> None:
         self.lock = threading.RLock()
         self.open: dict[Hashable, Turn] = {}
-        self.abandoned: deque[Turn] = deque()
 
     def after_fork_in_child(self) -> None:
         """Forget all turns, whose leaders are in the parent process."""
-        for turn in self.open.values():
-            turn.leave_scope()
         self._forget()
 
     # Beginning.
@@ -366,7 +352,7 @@ class Turns:
     def begin(self, turn: Turn, *, blocking: bool = True, may_wait: bool = True) -> Is:
         """Lead, wait for the open turn of the key, or stay alone. Return the state of ``turn``.
 
-        The caller calls ``close`` in a ``finally``, whatever this returns or raises. A leader looks the key up again.
+        The caller is in a ``with turn, turn``. A leader looks the key up again.
 
         Args:
             blocking: whether the caller's thread waits, and with it any event loop that runs in it.
@@ -375,11 +361,9 @@ class Turns:
         Raises:
             LoadDeadlock: if the open turn waits for a turn that the running code leads.
         """
-        leading = led() if turn.owner is None else ()
+        leading = led() if turn.is_of_code else ()
         if _is_led(turn, leading):
             raise LoadDeadlock(unwrap(turn.key))
-        if self.abandoned:
-            self.end_abandoned()
         while True:
             other = self.open_turn_after_cleanup(turn.key)
             if other is None:
@@ -421,7 +405,7 @@ class Turns:
             turn.is_behind = self.claims is not None
         # One call of C code: a finalizer that the garbage collector runs cannot come between the check and the change.
         if self.open.setdefault(turn.key, turn) is turn:
-            if turn.owner is not None:
+            if not turn.is_of_code:
                 turn.enter_scope()
             if self.claims is not None and not turn.is_queued:
                 self._claim(self.claims, turn)
@@ -453,17 +437,11 @@ class Turns:
             if self.open.get(turn.key) is other and other.ended is None:
                 other.is_joined = True
                 turn._names_before = other.names
-                turn.is_late = self._is_late_for(other)
+                turn.is_late = other.is_late_to_join()
                 turn.state = Is.WAITS
                 return True
         turn.leave()
         return False
-
-    def _is_late_for(self, turn: Turn) -> bool:
-        if turn.owner is None or turn.watch is None:
-            return turn.is_outdated()
-        # Any write by this process ends the turn of a scope, or is followed by the write of the scope.
-        return self._core.trust != turn.watch.trust
 
     def starts(self, turn: Turn) -> bool:
         """Let the running code compute the value of a turn that was queued or handed over. Return False if the turn has
@@ -526,36 +504,6 @@ class Turns:
             or self._core.trust != watch.trust
             or (names != () and self._core.dropped_since(names, watch.since))
         )
-
-    def end_abandoned(self) -> None:
-        """End the turns whose scopes were freed. If another thread has the lock, a later call does it."""
-        while self.abandoned:
-            (acquired,) = acquiring(self.lock, 0)
-            try:
-                if not acquired:
-                    return
-                # Last, so that the next caller does it again if this one is interrupted.
-                self.abandoned[0].give_up()
-                self.abandoned.popleft()
-            except IndexError:
-                # A finalizer has ended them all.
-                return
-            finally:
-                if acquired:
-                    self.lock.release()
-
-    def end_overdue(self, now: float) -> None:
-        """End the oldest turns if their time is over, since nobody may ever ask for their keys again."""
-        with suppress(RuntimeError):
-            # Otherwise, another thread has changed the table.
-            oldest = next(iter(self.open.values()), None)
-            if oldest is None or oldest.until > now:
-                return
-        # In one pass: a dict visits the places of all removed items before it finds the next one.
-        for turn in list(self.open.values()):
-            if turn.until > now:
-                return
-            turn.give_up()
 
 
 _tables: Final[WeakRegistry[Turns]] = WeakRegistry()

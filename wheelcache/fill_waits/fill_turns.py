@@ -31,23 +31,19 @@ joined before that step receive its value; a caller that comes later gets a leas
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Hashable
+from collections import deque
+from collections.abc import Hashable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 from weakref import ref
 
-from wheelcache.core import WriteState
-from wheelcache.core.contract import MISSING, Core, Watch
-from wheelcache.engine.loading.loads import stale_record, wait_for_claim
-from wheelcache.engine.loading.misses import Misses
-from wheelcache.engine.loading.steps import BLOCKS, StepsTo, Wait
-from wheelcache.engine.runtime.clock import SystemClock
-from wheelcache.engine.runtime.request_scope import RequestScope, current_scope, running_scope
-from wheelcache.engine.stats import Meter
-from wheelcache.engine.turns import End, Turn, Turns, led
+from wheelcache.core.contract import MISSING, Watch
+from wheelcache.engine.calls import Engine
+from wheelcache.engine.runtime.request_scope import RequestScope, running_scope
+from wheelcache.engine.runtime.shared_objects import acquiring
+from wheelcache.engine.turns import End, Is, Turn, Turns
+from wheelcache.engine.write_watcher import WriteWatcher
 
 MAX_LEASES: Final = 1024
 """The most leases that a scope holds. A program that asks for a million missing keys and sets none of them gets no more
@@ -84,14 +80,37 @@ class Unfilled:
 
 
 class Lease(Turn):
-    """The turn of a scope to fill a key until a certain time. Its owner is a weak reference to the scope, which has
-    ended if only its leases refer to it."""
+    """The turn of a scope to fill a key until a certain time.
 
-    __slots__ = ()
+    Attributes:
+        owner: a weak reference to the scope, which has ended if only its leases refer to it.
+    """
+
+    is_of_code = False
 
     turns: FillTurns
-    owner: ref[RequestScope]
     watch: Watch
+
+    def __init__(self, turns: FillTurns, key: Hashable, owner: ref[RequestScope], until: float) -> None:
+        super().__init__(turns, key, until=until)
+        self.owner = owner
+
+    def enter_scope(self) -> None:
+        scope = self.owner()
+        if scope is not None:
+            scope.leases[self] = None
+            if self.ended is not None:
+                # Another thread has ended the turn meanwhile.
+                scope.leases.pop(self, None)
+
+    def leave_scope(self) -> None:
+        scope = self.owner()
+        if scope is not None:
+            scope.leases.pop(self, None)
+
+    def is_late_to_join(self) -> bool:
+        # Any write by this process ends the lease, or is followed by the write of the scope.
+        return self.watch is not None and self.turns.trust_has_changed(self.watch)
 
     def is_of(self, scope: RequestScope | None) -> bool:
         """Return whether ``scope`` has the lease, or acts for the scope that has it."""
@@ -115,23 +134,42 @@ class Lease(Turn):
                 self.turns.unfilled.add(self.key)
             super().end(End.AGAIN)
 
+    def abandon(self) -> None:
+        """Do the same in a finalizer, which must not wait for the lock."""
+        self.turns.abandoned.append(self)
+        self.turns.end_abandoned()
 
-class FillTurns(Turns):
-    """The leases on the keys of one cache. Keys are those of its core.
 
-    Args:
-        core: reports the values that were set.
-        clock: returns seconds; frozen time does not affect it.
+class FillTurns(Turns, WriteWatcher):
+    """The leases on the keys of one cache. Keys are those of its core, which reports the values that were set.
+
+    Attributes:
+        abandoned: the leases whose scopes were freed, and which have not ended.
     """
 
     open: dict[Hashable, Any]
 
-    def __init__(self, core: Core, clock: Callable[[], float]) -> None:
-        super().__init__(core, partial(core.watch, wants_value=True), clock)
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine.core(), partial(engine.core().watch, wants_value=True), engine.clock)
+        self.claims = engine.claims()
 
     def _forget(self) -> None:
         super()._forget()
         self.unfilled = Unfilled()
+        self.abandoned: deque[Lease] = deque()
+
+    def after_fork_in_child(self) -> None:
+        for lease in self.open.values():
+            lease.leave_scope()
+        super().after_fork_in_child()
+
+    def begin(self, turn: Turn, *, blocking: bool = True, may_wait: bool = True) -> Is:
+        if self.abandoned:
+            self.end_abandoned()
+        return super().begin(turn, blocking=blocking, may_wait=may_wait)
+
+    def trust_has_changed(self, watch: Watch) -> bool:
+        return self._core.trust != watch.trust
 
     def is_full(self, scope: RequestScope, now: float) -> bool:
         """Return whether ``scope`` holds as many leases as it may, after ending the oldest one if its time is over."""
@@ -151,6 +189,36 @@ class FillTurns(Turns):
     def is_of_another(self, key: Hashable, scope: RequestScope) -> bool:
         """Return whether another scope, for which ``scope`` does not act, is computing the value of ``key``."""
         return self.open_turn_after_cleanup(key) is not None and not self.is_of(key, scope)
+
+    def end_abandoned(self) -> None:
+        """End the leases whose scopes were freed. If another thread has the lock, a later call does it."""
+        while self.abandoned:
+            (acquired,) = acquiring(self.lock, 0)
+            try:
+                if not acquired:
+                    return
+                # Last, so that the next caller does it again if this one is interrupted.
+                self.abandoned[0].give_up()
+                self.abandoned.popleft()
+            except IndexError:
+                # A finalizer has ended them all.
+                return
+            finally:
+                if acquired:
+                    self.lock.release()
+
+    def end_overdue(self, now: float) -> None:
+        """End the oldest leases if their time is over, since nobody may ever ask for their keys again."""
+        with suppress(RuntimeError):
+            # Otherwise, another thread has changed the table.
+            oldest = next(iter(self.open.values()), None)
+            if oldest is None or oldest.until > now:
+                return
+        # In one pass: a dict visits the places of all removed items before it finds the next one.
+        for lease in list(self.open.values()):
+            if lease.until > now:
+                return
+            lease.give_up()
 
     # The effects of writes.
 
@@ -196,7 +264,7 @@ class FillTurns(Turns):
             self.unfilled.discard(key)
             lease.end(End.AGAIN)
 
-    def refuse(self, key: Hashable) -> None:
+    def refused(self, key: Hashable) -> None:
         """End the lease on ``key``, which was set to a value that may be outdated: no waiter receives it."""
         lease = self.open.get(key)
         if lease is not None:
@@ -219,125 +287,3 @@ class FillTurns(Turns):
         """End all leases, since the cache is closed."""
         for lease in list(self.open.values()):
             lease.end(End.AGAIN)
-
-
-@dataclass(slots=True, eq=False)
-class LeasedReads:
-    """The look-ups of one cache by callers that will set a missing value. Keys are those of its core."""
-
-    _core: Core
-    _check_open: Callable[[], None]
-    _leases: FillTurns
-    _misses: Misses
-    _writes: WriteState
-    _counts: Meter
-
-    def get(self, key: Any, wait: float, may_wait: bool, grace: float) -> StepsTo[Any]:
-        """Return the value, or MISSING if the caller must compute it, with or without the lease. See
-        ``Engine.look_up_leased``."""
-        found = self._core.find(key, MISSING)
-        if found is not MISSING:
-            return found
-        scope = current_scope()
-        if grace:
-            found = self._stale(key, grace, scope)
-            if found is not MISSING:
-                return found
-        now = self._leases.clock()
-        deadline = now + wait
-        while True:
-            lease = Lease(self._leases, key, owner=ref(scope), until=now + wait)
-            try:
-                if self._writes.records_misses:
-                    self._writes.missed(key)
-                yield from self._ask(lease, scope, now, deadline, may_wait)
-                found = self._look_again(key, grace, scope)
-                if found is not MISSING:
-                    return found
-                other = lease.waits_on
-                if other is None:
-                    self._core.count_miss(key)
-                    return MISSING
-                asked = self._core.now()
-                yield Wait(other.alarm, SystemClock.steady() + min(deadline, other.until) - now)
-                self._leases.completed()
-                how, value = lease.result
-                if how is End.VALUE:
-                    if self._leases.claims is not None:
-                        # Another process may have deleted it before this caller came, which the watch does not show.
-                        # It may have expired since.
-                        record = self._core.peek(key, use=True)
-                        value = MISSING if record is None or record.times.fresh_until <= asked else record.value
-                    if value is not MISSING:
-                        self._core.count_hit(key)
-                        self._counts.add("coalesced")
-                        # A later set by this caller does not answer this miss.
-                        self._misses.pop_miss(key)
-                        return value
-            except BaseException:
-                # Twice: the second call completes an interrupted one.
-                try:
-                    lease.close()
-                finally:
-                    lease.close()
-                raise
-            # Raises if the cache was closed during the wait.
-            self._check_open()
-            now = self._leases.clock()
-
-    def fill(self, key: Any) -> Callable[[Any, tuple[str, ...]], None]:
-        """Return a function that gives a value, with its tags, to the callers that wait for a lease on ``key``, without
-        storing it.
-
-        The value must be read or written elsewhere after this call. No caller receives it if ``key`` is written or a
-        tag dropped in between, or if there is no lease on ``key`` yet.
-        """
-        return partial(self._leases.fill, self._core.watch(key)) if key in self._leases.open else _discard
-
-    def _ask(self, lease: Lease, scope: RequestScope, now: float, deadline: float, may_wait: bool) -> StepsTo[None]:
-        """Let ``scope`` have ``lease``, after a wait for another process, or let ``lease`` wait for that of another
-        scope, or neither of them."""
-        leases = self._leases
-        leases.end_overdue(now)
-        if leases.is_full(scope, now):
-            return
-        if not leases.claim(lease) and (yield from self._may_wait(lease, scope, now, deadline, may_wait)):
-            leases.begin(lease)
-        if lease.is_behind and (yield from self._may_wait(lease, scope, now, deadline, may_wait)):
-            yield from wait_for_claim(lease, SystemClock.steady() + deadline - now)
-            # The time of the lease begins now.
-            lease.until += leases.clock() - now
-
-    def _may_wait(
-        self, lease: Lease, scope: RequestScope, now: float, deadline: float, may_wait: bool
-    ) -> StepsTo[bool]:
-        if now >= deadline or scope.is_waited_for(now, lease) or led() or lease.key in self._leases.unfilled:
-            return False
-        # A waiting task does not block its thread.
-        return not (yield BLOCKS) or (may_wait and asyncio._get_running_loop() is None)
-
-    def _look_again(self, key: Any, grace: float, scope: RequestScope) -> Any:
-        """Look up a key once more, since it may have been set before the lease began to watch it."""
-        found = self._core.find(key, MISSING)
-        if found is MISSING and grace:
-            found = self._stale(key, grace, scope)
-        if found is not MISSING:
-            # It may be written again before the waiters receive it, so they look it up themselves.
-            self._leases.found(key, scope)
-            self._misses.pop_miss(key)
-        return found
-
-    def _stale(self, key: Any, grace: float, scope: RequestScope) -> Any:
-        """Return the value within its grace if another scope has the lease on it; otherwise MISSING."""
-        if not self._leases.is_of_another(key, scope):
-            return MISSING
-        record = stale_record(self._core, key, grace)
-        if record is None:
-            return MISSING
-        self._counts.add("stale_hits")
-        self._core.count_stale_hit(key)
-        return record.value
-
-
-def _discard(value: object, names: object) -> None:
-    """Do nothing with the value, since no caller waits for it."""

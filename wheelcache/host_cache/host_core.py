@@ -38,9 +38,7 @@ from zlib import crc32
 from wheelcache.core import CoreClass
 from wheelcache.core.access import Serialized
 from wheelcache.core.contract import (
-    ABSENT,
     ALL,
-    ANY,
     BATCH,
     CHANGED,
     DEAD,
@@ -48,17 +46,18 @@ from wheelcache.core.contract import (
     MISSING,
     OUTDATED,
     PRESENT,
-    SAME,
     STORED,
     TOO_HEAVY,
     WAKE,
     Counts,
+    Labels,
     Record,
     RemovalCause,
     Removals,
     Times,
 )
 from wheelcache.engine.machine_clock import moment
+from wheelcache.engine.options import MAX_JITTER
 from wheelcache.host_cache import statements as sql
 from wheelcache.host_cache.claims import Claims
 from wheelcache.host_cache.host_file import HostFile
@@ -127,7 +126,7 @@ class HostCore:
         find_place: finds the folder, at the first use.
         name: the name of the cache, for the log.
         max_bytes: the most bytes of all rows.
-        max_entries, jitter, max_jitter, interval, clock: see ``Core``.
+        max_entries, jitter, interval, clock: see ``Core``.
 
     Attributes:
         file: the database.
@@ -149,7 +148,6 @@ class HostCore:
         max_bytes: int,
         max_entries: int | None,
         jitter: float,
-        max_jitter: float,
         interval: float,
         clock: Any,
     ) -> None:
@@ -164,12 +162,11 @@ class HostCore:
             max_entries=1,
             max_weight=None,
             jitter=0.0,
-            max_jitter=0.0,
             interval=interval,
             clock=clock,
             policy="lru",
         )
-        self._jitter, self._max_jitter, self._interval = jitter, max_jitter, interval
+        self._jitter, self._interval = jitter, interval
         self._random = Random(SystemRandom().getrandbits(64)).random
         local = self._local
         self.completed = local.completed
@@ -263,70 +260,126 @@ class HostCore:
         grace: float = 0.0,
         exact: bool = False,
         weight: int = 0,
-        mode: int = ANY,
-        expected: Any = MISSING,
-        watch: Any = None,
+        labels: Labels | None = None,
         removed: Removals | None = None,
-        tags: tuple[str, ...] = (),
-        since: int = 0,
-        group: str | None = None,
     ) -> int:
+        row = self._row(self.now(), key, value, ttl, grace, exact, labels)
+        if row is None:
+            self.delete(key)
+            return TOO_HEAVY
+        if labels is not None and labels[0] and labels[1]:
+            return self._written(self.file.write(sql.PUT_UNDROPPED, (*row, labels[1])), OUTDATED, key, value, labels)
+        put = sql.PUT if row[-1] is None else sql.PUT_TAGGED
+        written = self.file.write(put[self._notes_uses], row)
+        if written == 0:
+            # A commit in progress has marked the key. It must not store an older value later.
+            self.delete(key, removed=removed)
+        return self._written(written, OUTDATED, key, value, labels)
+
+    def add(
+        self,
+        key: Any,
+        value: Any,
+        ttl: float | None,
+        weight: int = 0,
+        labels: Labels | None = None,
+        removed: Removals | None = None,
+    ) -> int:
+        now = self.now()
+        row = self._row(now, key, value, ttl, 0.0, True, labels)
+        if row is None:
+            times = self.times(key)
+            return TOO_HEAVY if times is None or times.fresh_until <= now else PRESENT
+        if labels is not None and labels[0] and labels[1]:
+            written = self.file.write(sql.ADD_UNDROPPED, (*row, now, labels[1]))
+        else:
+            written = self.file.write(sql.ADD, (*row, now))
+        return self._written(written, PRESENT, key, value, labels)
+
+    def replace(
+        self,
+        key: Any,
+        value: Any,
+        ttl: float | None,
+        expected: Any,
+        grace: float = 0.0,
+        exact: bool = False,
+        weight: int = 0,
+        removed: Removals | None = None,
+    ) -> int:
+        now = self.now()
+        row = self._row(now, key, value, ttl, grace, exact, None)
+        if row is None:
+            deleted = self.file.write(sql.DELETE_VALUE, (name_of(key), storable(expected)))
+            return TOO_HEAVY if deleted == 1 else CHANGED
+        statement = sql.REPLACE if ttl == KEEP_TTL else sql.REPLACE_WITH_TTL
+        return self._written(self.file.write(statement, (*row, now, storable(expected))), CHANGED, key, value)
+
+    def fill(
+        self,
+        key: Any,
+        value: Any,
+        ttl: float | None,
+        watch: Any,
+        grace: float = 0.0,
+        weight: int = 0,
+        labels: Labels | None = None,
+        removed: Removals | None = None,
+    ) -> int:
+        row = self._row(self.now(), key, value, ttl, grace, False, labels)
+        if row is None:
+            deleted = self.file.write(sql.DELETE_UNWRITTEN, (name_of(key), watch.moment))
+            return TOO_HEAVY if deleted >= 0 else CHANGED
+        if watch.inner.broken:
+            return CHANGED
+        fill = sql.FILL if row[-1] is None else sql.FILL_UNDROPPED
+        written = self.file.write(fill, (*row, watch.since, watch.moment))
+        return self._written(written, CHANGED, key, value, labels, watch.inner)
+
+    def _row(
+        self,
+        now: float,
+        key: Any,
+        value: Any,
+        ttl: float | None,
+        grace: float,
+        exact: bool,
+        labels: Labels | None,
+    ) -> tuple[Any, ...] | None:
+        """Return the row of an entry, and make room for it; None if it is too heavy."""
         name = key if type(key) is str and key.isascii() else name_of(key)
         stored = value if type(value) is Serialized else storable(value)
-        text = json.dumps([*map(tag_name, tags)]) if tags else None
+        text = json.dumps([*map(tag_name, labels[0])]) if labels is not None and labels[0] else None
         size = ROW_BYTES + 2 * len(name) + (len(stored) if type(stored) in SIZED else 8) + len(text or "")
-        now = self.now()
         if size > self._largest:
-            return self._without_older(key, name, now, mode, expected, watch)
+            return None
         if size > sql.EVICTED_TOGETHER * ROW_BYTES:
             self._make_room(size)
         if ttl is None or ttl == KEEP_TTL:
             fresh = gone = inf
             due = None
         else:
-            fresh = now + (ttl if exact else ttl - min(ttl * self._jitter, self._max_jitter) * self._random())
+            fresh = now + (ttl if exact else ttl - min(ttl * self._jitter, MAX_JITTER) * self._random())
             gone = fresh + grace
             # Without the jitter: the next write, if its jitter is larger, does not have to move the row in the index.
             due = int(min(now + ttl + grace, LATEST)) // sql.DUE_STEP
-        row = moment(), name, stored, fresh, gone, due, lane_of(name), size, text
-        refusal = CHANGED
-        if mode == ANY and watch is None and not (tags and since):
-            put = sql.PUT if text is None else sql.PUT_TAGGED
-            written, refusal = self.file.write(put[self._notes_uses], row), OUTDATED
-            if written == 0:
-                # A commit in progress has marked the key. It must not store an older value later.
-                self.delete(key, removed=removed)
-        elif mode == SAME:
-            statement = sql.REPLACE if ttl == KEEP_TTL else sql.REPLACE_WITH_TTL
-            written = self.file.write(statement, (*row, now, storable(expected)))
-        elif watch is not None:
-            if watch.inner.broken:
-                return CHANGED
-            fill = sql.FILL_UNDROPPED if tags else sql.FILL
-            written = self.file.write(fill, (*row, watch.since, watch.moment))
-        elif mode == ABSENT:
-            adding = (sql.ADD_UNDROPPED, (*row, now, since)) if tags and since else (sql.ADD, (*row, now))
-            written, refusal = self.file.write(*adding), PRESENT
-        else:
-            written, refusal = self.file.write(sql.PUT_UNDROPPED, (*row, since)), OUTDATED
+        return moment(), name, stored, fresh, gone, due, lane_of(name), size, text
+
+    def _written(
+        self, written: int, refusal: int, key: Any, value: Any, labels: Labels | None = None, inner: Any = None
+    ) -> int:
+        """Return the outcome of a statement that has changed ``written`` rows. A value that was stored also reaches
+        the local core, under the watch ``inner``."""
         if written != 1:
             return refusal
-        outcome: int = self._local.set(
-            key, value, None, exact=True, watch=None if watch is None else watch.inner, group=group
-        )
+        if labels is not None:
+            labels = (), 0, labels[2]
+        local = self._local
+        if inner is None:
+            outcome: int = local.set(key, value, None, labels=labels)
+        else:
+            outcome = local.fill(key, value, None, inner, labels=labels)
         return outcome & ~WAKE
-
-    def _without_older(self, key: Any, name: Any, now: float, mode: int, expected: Any, watch: Any) -> int:
-        """Remove the value that one which is too heavy would replace. Return the outcome."""
-        if watch is not None:
-            return TOO_HEAVY if self.file.write(sql.DELETE_UNWRITTEN, (name, watch.moment)) >= 0 else CHANGED
-        if mode == SAME:
-            return TOO_HEAVY if self.file.write(sql.DELETE_VALUE, (name, storable(expected))) == 1 else CHANGED
-        if mode == ABSENT:
-            times = self.times(key)
-            return TOO_HEAVY if times is None or times.fresh_until <= now else PRESENT
-        self.delete(key)
-        return TOO_HEAVY
 
     def _make_room(self, size: int) -> None:
         """Remove the oldest entries in several transactions. That of a write would be too long for small entries."""

@@ -10,7 +10,6 @@ from typing import Any
 from wheelcache.cache import Cache
 from wheelcache.core import access
 from wheelcache.core.contract import MISSING
-from wheelcache.engine.options import MAX_JITTER
 from wheelcache.engine.runtime.clock import unfrozen
 from wheelcache.engine.stats import Stats
 from wheelcache.errors import note_key
@@ -50,7 +49,6 @@ class HostedCache(Cache):
             max_bytes=self._max_bytes,
             max_entries=options.max_entries,
             jitter=options.jitter,
-            max_jitter=MAX_JITTER,
             interval=options.interval,
             clock=unfrozen(options.clock),
         )

@@ -66,18 +66,16 @@ class Commit:
 class HostMoments(WriteMoments):
     """The moments of the last writes of a host cache. The core itself records them."""
 
-    __slots__ = ("_core",)
-
     def __init__(self, core: HostCore) -> None:
         self._core = core
-        # The compiled fast paths, which a host cache does not use, write these.
-        self.own = array("Q", bytes(8))
+        # Without places: the compiled calls, which a host cache does not use, would write to them.
+        self.words = array("Q", bytes(8))
         core.note = self._note
 
-    def written(self, name: Hashable) -> None:
+    def writing(self, name: Hashable) -> None:
         """Do nothing: the write itself has a moment."""
 
-    def cleared(self) -> None:
+    def writing_any(self) -> None:
         self._core.outdate_fills()
 
     def _note(self, place: Hashable, before: int, now: int, row: int) -> None:

@@ -167,7 +167,7 @@ class TieredCache(WheelCache):
             DjangoStore(l2, l2, note, drive), DjangoStore(l2, Awaited(l2), note, drive_async, _call_in_thread)
         )
         tags = StoreTags(level, partial(_token_key, self._l2_keys, l2.key_prefix))
-        return NearCopies(level, stores, tags, self._codec, has_leases=bool(self._fill_waits))
+        return NearCopies(level, stores, tags, self._codec)
 
     def _find_prefix(self) -> None:
         super()._find_prefix()

@@ -102,7 +102,7 @@ class TieredCache(EngineBackend):
         tags = StoreTags(level, partial(with_prefix, self._l2_prefix))
         # Flask's calls are synchronous.
         stores = PerDriver(CachelibStore(l2, level.note_undecoded), None)
-        layer = NearCopies(level, stores, tags, self._codec, has_leases=bool(self._fill_waits))
+        layer = NearCopies(level, stores, tags, self._codec)
         self._use_layers(layer, above(engine, checked, has_store=True))
         # The thread refers to the copies, not to the backend, which would otherwise outlive an app that is replaced.
         weakref.finalize(self, level.stop_tracking)

@@ -147,6 +147,7 @@ class NearCache:
         computations: the computations of values for the store.
         token_mark: a part of the keys of all tokens of tags.
         tokens: the tokens of tags that this process has read.
+        leases: see ``Layer``.
         marks_commits: whether transactions mark their commits in the store: see ``store_commits``.
         is_tracked: whether there is an epoch.
         trusted: whether copies may be used. With an epoch, ``trust`` sets it.
@@ -176,6 +177,7 @@ class NearCache:
         self.drop_writes = drop_writes
         self.token_mark = MARK
         self.tokens = TokensRead()
+        self.leases: Any = None
         self.marks_commits = False
         self.is_tracked = epoch is not None
         self.trusted = epoch is None
@@ -273,26 +275,21 @@ class NearCache:
                 )
                 request.leaves_miss = leaves_miss
                 turn, stored = self._loads.turn(request), TAKEN
-                try:
-                    stored = self._loads.begin(turn, request)
-                    if stored is MISSING:
-                        found = yield from self._store.read(read, here)
-                        stored = self._loads.finish(turn, request, found)
-                        if not request.is_counted:
-                            self._loads.count_end(request, stored, has_failed=False)
-                    elif stored is TAKEN:
-                        stored = result((yield from self._loads.load(request)))
-                except BaseException as error:
-                    if stored is MISSING:
-                        self._loads.fail(turn, request, error)
-                        self._loads.count_end(request, MISSING, has_failed=True)
-                    raise
-                finally:
-                    # Twice: the second call completes an interrupted one.
+                with turn, turn:
                     try:
-                        turn.close()
-                    finally:
-                        turn.close()
+                        stored = self._loads.begin(turn, request)
+                        if stored is MISSING:
+                            found = yield from self._store.read(read, here)
+                            stored = self._loads.finish(turn, request, found)
+                            if not request.is_counted:
+                                self._loads.count_end(request, stored, has_failed=False)
+                        elif stored is TAKEN:
+                            stored = result((yield from self._loads.load(request)))
+                    except BaseException as error:
+                        if stored is MISSING:
+                            self._loads.fail(turn, request, error)
+                            self._loads.count_end(request, MISSING, has_failed=True)
+                        raise
                 if request.is_hit:
                     # Another caller has made the copy since, or a stale one was served.
                     return stored
@@ -338,10 +335,10 @@ class NearCache:
     ) -> StepsTo[Any]:
         """Wait for another caller to set the missing ``key``, or look it up again in the store. Return its value, or
         MISSING if this caller must compute it."""
-        stored = yield from self._engine.look_up_leased(key, wait, may_wait)
+        stored = yield from self.leases.get(key, wait, may_wait)
         if stored is MISSING:
             # This caller may hold the lease now. Another process, or an earlier holder, may have set the key meanwhile.
-            fill = self._engine.lease_fill(key)
+            fill = self.leases.fill(key)
             stored = yield from self._read_now(read, here, key)
             self._store.answered(int(stored is not MISSING), 1)
             if stored is not MISSING:
@@ -411,25 +408,21 @@ class NearCache:
         request = loads.request_apart(op.key, InSteps(partial(self._compute, op, here, None)), PLAIN, op.tags)
         turn, stored = loads.turn(request), TAKEN
         error: BaseException | None = None
-        try:
-            stored = loads.begin(turn, request)
-            if stored is MISSING:
-                value, error = yield from self._compute(op, here, turn)
-                if error is None:
-                    stored = loads.finish(turn, request, value)
-                else:
-                    loads.fail(turn, request, error)
-            elif stored is TAKEN:
-                stored, error = yield from loads.load(request)
-        except BaseException as raised:
-            if stored is MISSING:
-                loads.fail(turn, request, raised)
-            raise
-        finally:
+        with turn, turn:
             try:
-                turn.close()
-            finally:
-                turn.close()
+                stored = loads.begin(turn, request)
+                if stored is MISSING:
+                    value, error = yield from self._compute(op, here, turn)
+                    if error is None:
+                        stored = loads.finish(turn, request, value)
+                    else:
+                        loads.fail(turn, request, error)
+                elif stored is TAKEN:
+                    stored, error = yield from loads.load(request)
+            except BaseException as raised:
+                if stored is MISSING:
+                    loads.fail(turn, request, raised)
+                raise
         return (None, error) if error is not None else (yield from self._decoded(op, stored))
 
     def _decoded(self, op: GetOrAdd, stored: Any) -> Steps:
@@ -507,8 +500,8 @@ class NearCache:
             return result_if_dropped  # type: ignore[no-any-return]
         self._begin_write([key for key in keys if key not in fills] if fills else keys)
         lease_fills = (
-            [self._engine.lease_fill(key) for key in keys]
-            if value_of is not _no_value and self._engine.has_leases
+            [self.leases.fill(key) for key in keys]
+            if value_of is not _no_value and self.leases is not None and self.leases.are_any
             else ()
         )
         try:

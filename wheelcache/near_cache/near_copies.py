@@ -164,9 +164,9 @@ class NearCopies(Shared):
         store: the store: see ``Store``.
         tags: the tags of the store.
         codec: encodes the copies.
-        has_leases: whether callers wait for each other.
 
     Attributes:
+        leases: see ``Layer``.
         cache: the cache of the copies.
         level, codec, tags: see above.
     """
@@ -174,17 +174,24 @@ class NearCopies(Shared):
     has_store = True
     tag_prefix = ""
 
-    __slots__ = ("_has_leases", "_store", "aload", "cache", "codec", "find", "level", "load", "tags")
+    __slots__ = ("_store", "aload", "cache", "codec", "find", "level", "load", "tags")
 
-    def __init__(self, level: NearCache, store: PerDriver, tags: StoreTags, codec: Codec, *, has_leases: bool) -> None:
+    def __init__(self, level: NearCache, store: PerDriver, tags: StoreTags, codec: Codec) -> None:
         self.cache = level.cache
         self.codec = codec
         self.tags = tags
         self.level = level
         self._store = store
-        self._has_leases = has_leases
         loads = level.cache.engine.loads()
         self.find, self.load, self.aload = level.cache.find, loads.get, loads.aget
+
+    @property
+    def leases(self) -> Any:
+        return self.level.leases
+
+    @leases.setter
+    def leases(self, leases: Any) -> None:
+        self.level.leases = leases
 
     def names(self, tags: Iterable[str]) -> tuple[str, ...]:
         return self.tags.names(tags)
@@ -404,7 +411,7 @@ class NearCopies(Shared):
 
     def for_waiters(self, value: Any, ttl: Any, is_stored: bool) -> Any:
         """Return the encoded value for callers that wait for a lease; MISSING if they must not receive it."""
-        if not is_stored or not self._has_leases or options.expires_now(ttl):
+        if not is_stored or self.leases is None or options.expires_now(ttl):
             return MISSING
         return self.codec.encode(value)
 

@@ -19,9 +19,11 @@ GLOBALS: Final = ("LOAD_GLOBAL", "LOAD_NAME")
 
 
 def asks_whether_it_exists(frame: FrameType, name: str) -> bool:
-    """Return whether a frame that gets an attribute runs ``hasattr(object, name)``."""
-    # The first condition is for speed: little code has such a constant.
-    return name in frame.f_code.co_consts and _is_hasattr(frame.f_code, frame.f_lasti, name)
+    """Return whether a frame that gets an attribute runs ``hasattr(object, name)``.
+
+    For speed, call it only if ``name`` is a constant of the frame's code.
+    """
+    return _is_hasattr(frame.f_code, frame.f_lasti, name)
 
 
 def tests_an_attribute(frame: FrameType, accessed: tuple[CodeType, int]) -> bool:

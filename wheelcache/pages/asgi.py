@@ -20,13 +20,11 @@ from wheelcache.pages.headers import FOR_THE_CACHE, Headers, as_bytes, without
 from wheelcache.pages.keys import encoded_slashes, page_key
 from wheelcache.pages.local_requests import ask_asgi, receive_of_nobody
 from wheelcache.pages.notes import NOTES_KEY
-from wheelcache.pages.page import Page, status_line
+from wheelcache.pages.page import Page, Renewal, Reply, status_line
 from wheelcache.pages.pages import Decision, Pages, Selected, Wait
-from wheelcache.pages.query import QueryRules
 from wheelcache.pages.reads import WHY, Reads
 from wheelcache.pages.recorded_client import Message, RecordedClient, Send
 from wheelcache.pages.rehearsed import Begin, Rehearsed
-from wheelcache.pages.replies import Renewal, Reply
 from wheelcache.pages.request import (
     KEYED_HEADERS,
     NOBODY,
@@ -92,10 +90,8 @@ class AsgiRequest:
         self.host = by_name.get(b"host", b"").decode("latin-1")
         self.path = _whole_path(scope)
         self.query = _query(scope)
-
-    @property
-    def traces(self) -> Reads | None:
-        return self.scope.get(WHY)
+        self.traces: Reads | None = scope.get(WHY)
+        self.cookie = by_name.get(COOKIE)
 
     def value(self, name: bytes) -> bytes | None:
         return self._values.get(name)
@@ -114,24 +110,26 @@ class AsgiRequest:
 
     @cached_property
     def is_safe(self) -> bool:
-        return all(name.isascii() and b"_" not in name and is_safe(value) for name, value in self.scope["headers"])
+        headers = self.scope["headers"]
+        return not [name for name, value in headers if not name.isascii() or b"_" in name or is_safe(value) is None]
 
 
 class AsgiCache:
     """An ASGI application that caches the pages of another one."""
 
-    def __init__(self, app: App, pages: Pages, query: QueryRules | None) -> None:
+    def __init__(self, app: App, pages: Pages) -> None:
         self._app = app
         self._pages = pages
-        self._query = query
+        options = pages.options
+        self._query = options.query
         self._find = pages.find
         self._clock = pages.clock
         self._served = pages.figures.served
-        self._sessions = pages.storing.settings.sessions
+        self._sessions = options.sessions
         self._find_session = self._sessions.find_in_bytes
         self._mode = pages.mode
-        self._tokens = pages.storing.settings.tokens
-        self._lost = pages.storing.settings.lost_cookies
+        self._tokens = options.tokens
+        self._lost = options.lost
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

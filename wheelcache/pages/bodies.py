@@ -59,13 +59,15 @@ def _inflated(body: bytes) -> bytes:
     return body
 
 
-def shown_cookie(page: Page, request: Request) -> Refusal | None:
+def shown_cookie(page: Page, header: bytes, request: Request) -> Refusal | None:
     """Return the reason if a page shows a cookie on which it does not depend, or None.
 
     A value that is also in the URL is no secret, and neither is that of a cookie on which the page depends.
+
+    Args:
+        header: the Cookie header of the request.
     """
-    header = None if COOKIE in page.fields else request.value(b"cookie")
-    if not header:
+    if COOKIE in page.fields:
         return None
     url = f"{request.host}{request.path}?{request.query}".encode("latin-1", "replace")
     pairs = [(name.strip(), value) for name, _, value in (each.strip().partition(b"=") for each in header.split(b";"))]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import Final, NamedTuple
 
 from wheelcache.pages.headers import Headers, as_text
@@ -30,14 +31,19 @@ class CacheStatus:
 
     Args:
         shown: whether responses have it; "short" to leave out ``detail``.
+
+    Attributes:
+        forwarded: a function that returns the header of a request that was forwarded to the application: see
+            ``_announcement``.
     """
 
-    __slots__ = ("_shown",)
+    __slots__ = ("_shown", "forwarded")
 
     def __init__(self, shown: bool | str) -> None:
         self._shown = shown
+        self.forwarded: Callable[..., Announcement] = partial(_announcement, shown)
 
-    def hit(self, ttl: int, detail: str | None) -> Headers:
+    def hit(self, ttl: int, detail: str | None = None) -> Headers:
         """Return the header of a response that the cache sends."""
         return _header(self._shown, f"hit; ttl={ttl}", detail)
 
@@ -45,19 +51,18 @@ class CacheStatus:
         """Return the header of an error with which the cache itself answers."""
         return _header(self._shown, "", detail)
 
-    def forwarded(self, why: str, refusal: Refusal | None = None, status: int | None = None) -> Announcement:
-        """Return the header of a request that was forwarded to the application.
-
-        Args:
-            why: the parameter ``fwd``.
-            refusal: why the response is not stored; None if it is.
-            status: the status of the application's response, if the cache sends another one.
-        """
-        return _announcement(self._shown, why, refusal, status)
-
 
 @lru_cache(256)
-def _announcement(shown: bool | str, why: str, refusal: Refusal | None, status: int | None) -> Announcement:
+def _announcement(
+    shown: bool | str, why: str, refusal: Refusal | None = None, status: int | None = None
+) -> Announcement:
+    """Return the header of a request that was forwarded to the application.
+
+    Args:
+        why: the parameter ``fwd``.
+        refusal: why the response is not stored; None if it is.
+        status: the status of the application's response, if the cache sends another one.
+    """
     parameters = [f"fwd={why}"]
     if status is not None:
         parameters.append(f"fwd-status={status}")

@@ -19,10 +19,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import lru_cache
 from io import BytesIO
 from types import CodeType
-from typing import Any, Final, SupportsIndex, cast
+from typing import Annotated, Any, Final, SupportsIndex, cast
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.apps import apps
@@ -43,7 +44,7 @@ from django.utils.translation import get_language
 
 from wheelcache.cache import Cache
 from wheelcache.django_backend.site_settings import figures_directory, use_release
-from wheelcache.engine import options as checked
+from wheelcache.engine import options as checks
 from wheelcache.pages import HTTPCache
 from wheelcache.pages.asgi import App as AsgiApp
 from wheelcache.pages.asgi import AsgiCache
@@ -52,7 +53,8 @@ from wheelcache.pages.csrf_tokens import FIELD, OUTSIDE, SETS_COOKIE, CsrfTokens
 from wheelcache.pages.django_reruns import save_no_session
 from wheelcache.pages.inside import compare, noting_asgi, noting_wsgi
 from wheelcache.pages.notes import NOTES_KEY, PageNotes
-from wheelcache.pages.reads import Reads, caller
+from wheelcache.pages.options import Options, options_of_function
+from wheelcache.pages.reads import Reads, record_writes, stop_recording
 from wheelcache.pages.reasons import Refusal, refusal
 from wheelcache.pages.watched import (
     Copy,
@@ -62,8 +64,8 @@ from wheelcache.pages.watched import (
     WatchedEnviron,
     WatchedParameters,
     WatchedPart,
+    caller,
 )
-from wheelcache.pages.writes import record_writes, stop_recording
 from wheelcache.pages.wsgi import App as WsgiApp
 from wheelcache.pages.wsgi import WsgiCache
 
@@ -94,7 +96,20 @@ class _PageCache(HTTPCache):
         return super().asgi(noting_asgi(app))
 
 
-def page_cache(*, csrf_tokens: bool = True, **options: Any) -> HTTPCache:
+@dataclass(frozen=True, slots=True)
+class SiteOptions(Options):
+    """The options of ``page_cache``.
+
+    Args:
+        csrf_tokens: whether pages with CSRF tokens are stored, with blanks, in which each hit has a token of its
+            visitor. Such a page is private for browsers, and has no validators.
+    """
+
+    csrf_tokens: Annotated[bool, checks.flag] = True
+
+
+@options_of_function(SiteOptions)
+def page_cache(name: str = "pages", **options: Any) -> HTTPCache:
     """Return the HTTP cache of this site, for ``wsgi.py`` and ``asgi.py``.
 
     >>> application = page_cache(stale_while_revalidate=30).wsgi(get_wsgi_application())
@@ -105,9 +120,7 @@ def page_cache(*, csrf_tokens: bool = True, **options: Any) -> HTTPCache:
     cookie that was read while it was made. Other cookies, such as those of analytics, make no variants of it.
 
     Args:
-        csrf_tokens: whether pages with CSRF tokens are stored, with blanks, in which each hit has a token of its
-            visitor. Such a page is private for browsers, and has no validators.
-        options: those of ``HTTPCache``.
+        options: those of ``Options`` and ``SiteOptions``.
 
     Raises:
         ImproperlyConfigured: if ``PageMiddleware`` is not the first of ``MIDDLEWARE``, or if ``session_cookies`` does
@@ -121,12 +134,14 @@ def page_cache(*, csrf_tokens: bool = True, **options: Any) -> HTTPCache:
             f"MIDDLEWARE must begin with {COMPANION!r}, not with {first!r}, because an HTTP cache is in front of the "
             "site. Visitors would get pages in the language of others."
         )
-    fills = checked.flag("csrf_tokens", csrf_tokens) and not settings.CSRF_USE_SESSIONS and record_tokens()
+    fills = checks.flag("csrf_tokens", options.pop("csrf_tokens", True))
+    fills = fills and not settings.CSRF_USE_SESSIONS and record_tokens()
     cookies = [settings.SESSION_COOKIE_NAME]
     if not fills:
         cookies.append(settings.CSRF_COOKIE_NAME)
     use_release()
     cache = _PageCache(
+        name,
         **{
             "cookies": cookies,
             "session_cookies": [settings.SESSION_COOKIE_NAME],
@@ -134,20 +149,21 @@ def page_cache(*, csrf_tokens: bool = True, **options: Any) -> HTTPCache:
             "tokens": CsrfTokens() if fills else None,
             "figures_dir": figures_directory(),
             **options,
-        }
+        },
     )
-    named = cache.pages.storing.settings.sessions.names
+    named = cache.options.sessions.names
     if settings.SESSION_COOKIE_NAME.encode() not in named:
         raise ImproperlyConfigured(
             f"session_cookies must contain {settings.SESSION_COOKIE_NAME!r}, the SESSION_COOKIE_NAME of the site, not "
             f"only {sorted(map(bytes.decode, named))!r}"
         )
-    if settings.CSRF_COOKIE_NAME.encode() in cache.pages.storing.settings.page_rules.lost_cookies():
+    lost = cache.options.lost
+    if lost is not None and settings.CSRF_COOKIE_NAME.encode() in lost.names:
         raise ImproperlyConfigured(
             f"without_cookies() in rules must not name the cookie of CSRF tokens: {settings.CSRF_COOKIE_NAME!r}"
         )
     if apps.ready:
-        cache.pages.storing.settings.ignored.load()
+        cache.options.ignored.load()
     return cache
 
 
@@ -227,7 +243,8 @@ class _Watched(_Tagged):
 
     def __init__(self, request: HttpRequest, notes: PageNotes) -> None:
         super().__init__(request, notes.tags)
-        notes.ignored.load()
+        if not notes.ignored.is_loaded:
+            notes.ignored.load()
         self._notes = notes
         # A thread keeps the language and the time zone of an earlier request if nothing deactivates them.
         self._language, self._zone = get_language(), timezone.get_current_timezone()
@@ -264,7 +281,7 @@ class _Watched(_Tagged):
         header = response.headers.get("Cache-Tag", "")
         super().end(response)
         with self._notes.reading():
-            self._notes.tags |= checked.cache_tags([header])
+            self._notes.tags |= checks.cache_tags([header])
             given = self.request.cache_tags  # type: ignore[attr-defined]
             if given is not self._notes.tags:
                 # A view has assigned them.

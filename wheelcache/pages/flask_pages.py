@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import wraps
 from inspect import getattr_static, unwrap
+from itertools import product
 from types import FrameType
 from typing import Any, Final, TypeVar, cast
 
@@ -31,10 +32,12 @@ from werkzeug.utils import cached_property
 from werkzeug.wrappers import Request
 
 from wheelcache import pages as http_cache
-from wheelcache.engine import options
+from wheelcache.engine import options as checks
 from wheelcache.flask_backend.app_contexts import figures_directory
 from wheelcache.pages.inside import compare, noting_wsgi
 from wheelcache.pages.notes import NOTES_KEY, PageNotes
+from wheelcache.pages.options import Options, options_of_init
+from wheelcache.pages.reads import record_writes, stop_recording
 from wheelcache.pages.reasons import refusal
 from wheelcache.pages.watched import (
     Watch,
@@ -43,7 +46,6 @@ from wheelcache.pages.watched import (
     WatchedEnviron,
     WatchedParameters,
 )
-from wheelcache.pages.writes import record_writes, stop_recording
 
 IN_SESSION: Final = refusal("csrf", "CSRF token of Flask-WTF in the session")
 """A page without it can be shared if a script fetches the token from a URL of its own."""
@@ -57,10 +59,11 @@ ENDS: Final = frozenset([Flask.wsgi_app.__code__, Flask.dispatch_request.__code_
 READ_BY_ROUTING: Final = ("HTTP_CONNECTION", "QUERY_STRING")
 """Entries of the environ that Werkzeug reads to find the view of a URL."""
 
-SERVER: Final = ("SERVER_NAME", "SERVER_PORT")
-"""The entries of the environ with the address of the server."""
-READ_SERVER: Final = frozenset([wsgi.get_host.__module__, sansio_request.__name__])
-"""The modules of Werkzeug that read it for requests that name no host."""
+LOOKS_FOR_HOST: Final = frozenset(
+    product(("SERVER_NAME", "SERVER_PORT"), (wsgi.get_host.__module__, sansio_request.__name__))
+)
+"""The entries of the environ with the address of the server, and the modules of Werkzeug that read it for requests that
+name no host."""
 
 PASSING: Final = ("flask.app", "flask.ctx", "flask.helpers")
 """The modules of Flask that pass on the environ to functions of Werkzeug, and to functions that do not use it."""
@@ -83,25 +86,27 @@ class HTTPCache(http_cache.HTTPCache):
     A view may also set ``response.cache_control`` itself.
 
     Args:
-        options: those of ``wheelcache.pages.HTTPCache``. Pages with ``Vary: Cookie`` depend on the session and on
-            the cookies that were read, unless ``cookies`` says otherwise. The default of ``figures_dir`` is the
-            directory of the app, so the cache cannot be used before ``init_app``.
+        options: see ``wheelcache.pages.options.Options``. Pages with ``Vary: Cookie`` depend on the session and on the
+            cookies that were read, unless ``cookies`` says otherwise. The default of ``figures_dir`` is the directory
+            of the app, so the cache cannot be used before ``init_app``.
     """
 
+    @options_of_init(Options)
     def __init__(
         self,
         name: str = "pages",
         *,
         cookies: Iterable[str] | None = (SESSION,),
         session_cookies: Iterable[str] = (SESSION,),
+        companion: bool = True,
         **options: Any,
     ) -> None:
         self._sessions = frozenset(session_cookies)
-        self._options = {
+        self._given = {
             "name": name,
             "cookies": cookies,
             "session_cookies": self._sessions,
-            "companion": True,
+            "companion": companion,
             **options,
         }
         self._is_ready = False
@@ -122,13 +127,13 @@ class HTTPCache(http_cache.HTTPCache):
                 f"{sorted(self._sessions)!r}"
             )
         if not self._is_ready:
-            super().__init__(**{"figures_dir": figures_directory(app), **self._options})
+            super().__init__(**{"figures_dir": figures_directory(app), **self._given})
             self._is_ready = True
         app.extensions.setdefault(PAGES, []).append(self)
         opens_session = unwrap(type(app.session_interface).open_session)
         own = {f"cookie {session}": opens_session.__globals__, **dict.fromkeys(READ_BY_ROUTING, vars(routing))}
         attributes: dict[str, Any] = {"_own": own}
-        if self._options.get("ignore_reads_by"):
+        if self._given.get("ignore_reads_by"):
             # Werkzeug caches them. A view would not read what code whose reads do not count has read before.
             found = [(name, getattr_static(app.request_class, name)) for name in ("access_route", "user_agent")]
             attributes |= {name: property(each.fget) for name, each in found if isinstance(each, cached_property)}
@@ -142,7 +147,7 @@ class HTTPCache(http_cache.HTTPCache):
 
         A response that sets its own ``Cache-Control`` keeps it.
         """
-        max_age = int(options.seconds("seconds", seconds))
+        max_age = int(checks.seconds("seconds", seconds))
 
         def decorate(view: View) -> View:
             @wraps(view)
@@ -189,19 +194,16 @@ def _collect_tags(response: Response) -> Response:
 
 
 class _Watch(Watch):
-    def is_own(self, what: str, reader: FrameType) -> bool:
-        looks_for_host = what in SERVER and reader.f_globals.get("__name__") in READ_SERVER
-        return looks_for_host or super().is_own(what, reader) or _makes_error(reader)
+    harmless = LOOKS_FOR_HOST
 
+    def is_exempt(self, reader: FrameType) -> bool:
+        """Return whether Flask makes the response of an exception of Werkzeug, as a 404 or the redirect to a slash.
 
-def _makes_error(reader: FrameType) -> bool:
-    """Return whether Flask makes the response of an exception of Werkzeug, such as a 404 or the redirect to a slash.
-
-    It passes on the whole environ, of which these exceptions use nothing that is not in the key.
-    """
-    error = reader.f_locals.get("app") if reader.f_code is run_wsgi_app.__code__ else None
-    is_of_werkzeug = type(error).__module__.startswith("werkzeug.")
-    return isinstance(error, HTTPException) and error.response is None and is_of_werkzeug
+        It passes on the whole environ, of which these exceptions use nothing that is not in the key.
+        """
+        error = reader.f_locals.get("app") if reader.f_code is run_wsgi_app.__code__ else None
+        is_of_werkzeug = type(error).__module__.startswith("werkzeug.")
+        return isinstance(error, HTTPException) and error.response is None and is_of_werkzeug
 
 
 class _FromEnviron:
@@ -239,18 +241,20 @@ class _Watched(Request):
         notes = environ.get(NOTES_KEY)
         if notes is None:
             return
-        notes.ignored.load()
+        if not notes.ignored.is_loaded:
+            notes.ignored.load()
         watch = _Watch(notes, ENDS, self._own, PASSING)
         if notes.given is not None:
             compare(watch, notes.given, environ)
-        cookies = WatchedCookies(self.cookies, environ.get("HTTP_COOKIE", "").encode("latin-1"), watch)
+        cookies = WatchedCookies(super().cookies, environ.get("HTTP_COOKIE", "").encode("latin-1"), watch)
         whole = WatchedEnviron(environ, watch)
         if notes.traces is not None:
             # Otherwise, the app gets the same exception if it reads them.
             with suppress(UnicodeDecodeError):
                 self.args = WatchedParameters(self.args, notes.traces, watch).data
-        self.cookies, self.environ = cookies.copy(), whole.copy()
-        self.headers = _Headers(vars(self)["environ"])
+        # Without the attributes of the class, which are for the app.
+        vars(self).update(cookies=cookies.copy(), environ=(copy := whole.copy()))
+        self.headers = _Headers(copy)
         self._notes, self._environ = notes, whole
 
 

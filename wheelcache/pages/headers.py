@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from calendar import timegm
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import Final
 
 Headers = list[tuple[bytes, bytes]]
@@ -87,12 +88,13 @@ def members(lines: Iterable[bytes]) -> list[bytes]:
 def directives(lines: Iterable[bytes]) -> Directives:
     """Parse the lines of a Cache-Control field. The first of duplicate directives counts."""
     found: dict[bytes, bytes | None] = {}
-    for member in members(lines):
+    for member in chain.from_iterable(map(_MEMBER.findall, lines)):
         name, has_argument, argument = member.partition(b"=")
-        argument = argument.strip()
+        name, argument = name.strip().lower(), argument.strip()
         if quoted := _QUOTED.fullmatch(argument):
             argument = quoted[1]
-        found.setdefault(name.strip().lower(), argument if has_argument else None)
+        if name or has_argument:
+            found.setdefault(name, argument if has_argument else None)
     return found
 
 

@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import partial
-from pathlib import Path
+from typing import Any
 
 from wheelcache.cache import Cache
-from wheelcache.engine import options
+from wheelcache.engine import options as checks
 from wheelcache.engine.runtime import lifecycle
-from wheelcache.engine.runtime.clock import Clock, SystemClock
 from wheelcache.pages import asgi as asgi_driver
 from wheelcache.pages import wsgi as wsgi_driver
-from wheelcache.pages.blanks import Tokens
-from wheelcache.pages.cache_status import CacheStatus
 from wheelcache.pages.figures import Figures
 from wheelcache.pages.keys import ALL, host_tag, prefix_tag
-from wheelcache.pages.marks import Marks
 from wheelcache.pages.mode import ON, REHEARSE, Mode
-from wheelcache.pages.page_rules import PageRule, PageRules
+from wheelcache.pages.options import Options, options_of_init
 from wheelcache.pages.page_stats import PageStats
 from wheelcache.pages.pages import Pages
-from wheelcache.pages.query import QueryRules
-from wheelcache.pages.reads import IgnoredReads
-from wheelcache.pages.rehearsing import DEFAULT_SHARE, Rehearsal
-from wheelcache.pages.request import LostCookies, Sessions
-from wheelcache.pages.rules import Policy
-from wheelcache.pages.settings import Settings
-from wheelcache.pages.shared_pages import SharedPages
+from wheelcache.pages.rehearsing import Rehearsal
 from wheelcache.pages.stored_pages import StoredPages, weigh
 from wheelcache.pages.storing import Storing
-from wheelcache.pages.variants import Normalization
 
 
 class HTTPCache:
@@ -43,134 +31,42 @@ class HTTPCache:
     response is not stored.
 
     Args:
-        name: the name of the cache in log lines and figures.
-        max_bytes: the maximum size of all pages together, in bytes.
-        max_body: the maximum size of the body of one page, in bytes.
-        stale_while_revalidate, stale_if_error: seconds for which a page may be used after its lifetime, while it is
-            renewed in the background and when the application fails; for pages that do not specify them.
-        cookies: the cookies on which pages with ``Vary: Cookie`` depend; None for the whole header.
-        session_cookies: a request with one of these cookies gets only pages that depend on it, or on all cookies.
-        languages: the languages of the site; other languages that a client accepts are ignored. None to ignore none.
-        companion: whether a page is stored only if the application reports the cookies and headers on which it depends:
-            see ``notes``.
-        tokens: for companions: fills the blanks of pages that have tokens of their visitors: see ``blanks``.
-        wait: the maximum seconds that a request waits while another request runs the application for the same page.
-        serve_stale_after: the seconds after which a request gets a page that may be used instead of an error
-            (``stale_if_error``), while the application takes longer to renew it; None to wait.
-        ignore_query: the query parameters that neither the application nor the key of a page sees; ``TRACKING`` names
-            those of analytics and advertising. A trailing ``*`` stands for any text.
-        sort_query: whether query parameters are sorted by their names, for the application and for the key.
-        rules: the site's rules for its paths: see ``page_rules``.
-        rehearse: the share, above 0 and up to 1, of the requests that would have been hits whose answers are compared
-            with the stored page. No page is served: see ``rehearsal``. None to serve pages.
-        ignore_reads: request headers and entries of the environ that a companion does not count as dependencies.
-        ignore_reads_by: dotted names of middleware and functions whose reads it does not count.
-        authorized: whether responses to requests with Authorization are stored if they have ``public``, ``s-maxage`` or
-            ``must-revalidate`` (RFC 9111, 3.5).
-        invalidate: whether a successful POST, PUT, PATCH or DELETE removes the pages of its URL. Pass False if
-            strangers can make such requests and must not empty the cache with them.
-        cache_status: whether responses have a Cache-Status (RFC 9211), which gives the reason if a response is not
-            stored; "short" to leave out this ``detail``.
-        shared_purges: whether a purge takes effect in all processes of this machine that have an HTTP cache of this
-            name.
-        figures_dir: the directory in which the processes of a site publish their figures, as for ``Cache``.
-        clock, wall_clock: return seconds: a steady clock, and the time since 1970.
+        options: see ``Options``.
+
+    Raises:
+        TypeError, ValueError: if an option is unknown or invalid.
     """
 
-    def __init__(
-        self,
-        name: str = "pages",
-        *,
-        max_bytes: int = 64 << 20,
-        max_body: int = 1 << 20,
-        stale_while_revalidate: float = 0,
-        stale_if_error: float = 0,
-        cookies: Iterable[str] | None = None,
-        session_cookies: Iterable[str] = (),
-        languages: Iterable[str] | None = None,
-        companion: bool = False,
-        tokens: Tokens | None = None,
-        wait: float = 10,
-        serve_stale_after: float | None = None,
-        ignore_query: Iterable[str] = (),
-        sort_query: bool = False,
-        rules: Iterable[tuple[str, PageRule]] = (),
-        rehearse: float | None = None,
-        ignore_reads: Iterable[str] = (),
-        ignore_reads_by: Iterable[str] = (),
-        authorized: bool = True,
-        invalidate: bool = True,
-        cache_status: bool | str = True,
-        shared_purges: bool = False,
-        figures_dir: Path | None = None,
-        clock: Clock = SystemClock.steady,
-        wall_clock: Clock = SystemClock.travelling_time,
-    ) -> None:
-        policy = Policy(
-            stale_while_revalidate=options.seconds_or_zero("stale_while_revalidate", stale_while_revalidate),
-            stale_if_error=options.seconds_or_zero("stale_if_error", stale_if_error),
-            authorized=options.flag("authorized", authorized),
-            invalidate=options.flag("invalidate", invalidate),
-            max_body=options.count("max_body", max_body),
-        )
-        sessions = _names("session_cookies", session_cookies)
-        normalization = Normalization(
-            # A page that varies by cookie depends on the session, whichever of the cookies that is.
-            cookies=None if cookies is None else _names("cookies", cookies) | sessions,
-            languages=None if languages is None else frozenset(map(bytes.lower, _names("languages", languages))),
-        )
-        page_rules = PageRules(rules)
-        if kept := page_rules.lost_cookies() & sessions:
-            raise ValueError(
-                f"without_cookies() in rules must not name the cookie of a session: {options.shown(min(kept).decode())}"
-            )
-        settings = Settings(
-            normalization,
-            page_rules,
-            LostCookies(page_rules) if page_rules.lost_cookies() else None,
-            Sessions(sessions),
-            needs_notes=options.flag("companion", companion),
-            ignored=IgnoredReads(ignore_reads, ignore_reads_by),
-            mode=Mode(ON if rehearse is None else REHEARSE),
-            tokens=tokens,
-            cache_status=CacheStatus(_cache_status(cache_status)),
-            wait=options.seconds("wait", wait),
-            serve_stale_after=options.or_none(options.seconds)("serve_stale_after", serve_stale_after),
-        )
-        query_rules = QueryRules(ignore_query, sort=sort_query)
-        self._query_rules = query_rules if ignore_query or sort_query else None
-        shares_purges = options.flag("shared_purges", shared_purges)
-        max_bytes = options.count("max_bytes", max_bytes)
+    @options_of_init(Options)
+    def __init__(self, name: str = "pages", **options: Any) -> None:
+        self.options = Options(name, **options)
+        clock, mode = self.options.clock, Mode(ON if self.options.rehearse is None else REHEARSE)
         self.cache = Cache(
             name,
-            max_weight=max_bytes,
+            max_weight=self.options.max_bytes,
             weigher=weigh,
             jitter=0.0,
-            figures_dir=figures_dir,
+            figures_dir=self.options.figures_dir,
             clock=clock,
         )
-        share = DEFAULT_SHARE if rehearse is None else options.share("rehearse", rehearse)
-        rehearsal = Rehearsal(share, settings, policy.max_body, clock)
-        figures = Figures(rehearsal.counts, settings.mode.change)
-        marks = Marks()
-        shared = name if shares_purges else None
-        stored = StoredPages(self.cache, max_bytes, marks, normalization, query_rules, figures, shared)
+        rehearsal = Rehearsal(self.options)
+        figures = Figures(rehearsal.counts, mode.change)
+        stored = StoredPages(self.cache, self.options, figures)
         turns = self.cache.engine.keep_pages(
             figures, clock, purge=stored.purge_target, before_clear=partial(stored.purge, ALL)
         )
-        shared_pages = SharedPages()
-        storing = Storing(stored, policy, settings, figures, rehearsal, shared_pages, clock=clock, wall=wall_clock)
+        storing = Storing(self.options, stored, mode, figures, rehearsal)
         self.pages = Pages(storing, turns)
-        self._renewed = (stored, marks, rehearsal, shared_pages, turns)
+        self._renewed = (stored, storing.shared_pages, rehearsal, turns)
         lifecycle.HELD.add_weakly(self)
 
     def wsgi(self, app: wsgi_driver.App) -> wsgi_driver.WsgiCache:
         """Return a WSGI application that answers from stored pages, and otherwise calls ``app``."""
-        return wsgi_driver.WsgiCache(app, self.pages, self._query_rules)
+        return wsgi_driver.WsgiCache(app, self.pages)
 
     def asgi(self, app: asgi_driver.App) -> asgi_driver.AsgiCache:
         """Return an ASGI application that answers from stored pages, and otherwise calls ``app``."""
-        return asgi_driver.AsgiCache(app, self.pages, self._query_rules)
+        return asgi_driver.AsgiCache(app, self.pages)
 
     def purge(self, url: str, *, soft: bool = False) -> int:
         """Remove the page at an absolute URL with all its variants, for http and https.
@@ -216,7 +112,7 @@ class HTTPCache:
         Raises:
             TypeError, ValueError: if a tag is not a string, or is empty.
         """
-        for tag in options.tags("tags", tags):
+        for tag in checks.tags("tags", tags):
             self.pages.storing.stored.purge(tag)
 
     def stats(self) -> PageStats:
@@ -231,17 +127,3 @@ class HTTPCache:
         if in_child:
             for each in self._renewed:
                 each.after_fork_in_child()
-
-
-def _cache_status(given: bool | str) -> bool | str:
-    if given == "short":
-        return given
-    if not isinstance(given, bool):
-        raise TypeError(f'cache_status must be True, "short" or False, not {options.shown(given)}')
-    return given
-
-
-def _names(option: str, given: Iterable[str]) -> frozenset[bytes]:
-    """Check an option that is a collection of names."""
-    found = options.names(option, given, "a list or another collection of ASCII strings")
-    return frozenset(name.encode() for name in found)

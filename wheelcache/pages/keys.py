@@ -71,13 +71,18 @@ def page_tags(host: str, path: str, query: str) -> tuple[str, ...]:
     Args:
         path, query: as ``page_key`` receives them, the path with the script name.
     """
-    return ALL, *_directory_tags(_authority(host), path), url_tag(host, path, query)
+    authority = _authority(host)
+    return ALL, *_directory_tags(authority, path), _url_tag(authority, path, query)
 
 
 def url_tag(host: str, path: str, query: str) -> str:
     """Return the tag of the pages at a URL: all their variants, for http and https."""
+    return _url_tag(_authority(host), path, query)
+
+
+def _url_tag(authority: str, path: str, query: str) -> str:
     query = unquote_to_bytes(query.replace("+", " ").encode("latin-1")).decode("latin-1")
-    name = f"{_authority(host)}{path}?{query}"
+    name = f"{authority}{path}?{query}"
     return f"{INTERNAL}page {name if len(name) <= LONGEST_KEY else digest(name)}"
 
 

@@ -1,7 +1,7 @@
-"""Remembers pages that could not be stored ("hit-for-miss"), so that requests for them do not wait for each other.
+"""Facts about pages that are kept outside the cache, so that they evict no stored pages.
 
-Such a page has a *mark*. Marks are kept outside the cache, so that they evict no stored pages. Once a second, the
-response of one request for a marked page may be stored after all, which removes the mark.
+A page that could not be stored has a *mark* ("hit-for-miss"), so that requests for it do not wait for each other. Once
+a second, the response of one request for a marked page may be stored after all, which removes the mark.
 """
 
 from __future__ import annotations
@@ -9,19 +9,51 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 from math import inf
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from wheelcache.engine.runtime.shared_objects import lazy_lock
 from wheelcache.pages.reasons import Refusal
 from wheelcache.pages.variants import cookies
+
+T = TypeVar("T")
 
 MARK_SECONDS: Final = 120.0
 """Seconds for which a page is remembered."""
 
 LOOK_INTERVAL: Final = 1.0
 
-MOST_MARKS: Final = 4096
+MOST_PAGES: Final = 4096
 """With keys of at most 250 characters, they take 3 MB."""
+
+
+class Facts(Generic[T]):
+    """A fact about each of some pages. Beyond ``MOST_PAGES``, the oldest fact is forgotten.
+
+    Attributes:
+        find: a function: ``find(key)`` returns the fact about the page with this key, or None.
+    """
+
+    __slots__ = ("_facts", "_lock", "find")
+
+    def __init__(self) -> None:
+        self._lock = lazy_lock()
+        self._facts: OrderedDict[str, T] = OrderedDict()
+        self.find = self._facts.get
+
+    def add(self, key: str, fact: T) -> None:
+        with self._lock.get():
+            self._facts[key] = fact
+            self._facts.move_to_end(key)
+            if len(self._facts) > MOST_PAGES:
+                self._facts.popitem(last=False)
+
+    def remove(self, key: str) -> None:
+        if key in self._facts:
+            with self._lock.get():
+                self._facts.pop(key, None)
+
+    def after_fork_in_child(self) -> None:
+        self._lock.forget()
 
 
 @dataclass(eq=False, slots=True)
@@ -53,39 +85,12 @@ class Mark:
         return True
 
 
-class Marks:
-    """The marks, by the key of their page."""
+def new_mark(refusal: Refusal, now: float, *, is_lasting: bool, view: str | None = None) -> Mark:
+    """Return a mark.
 
-    __slots__ = ("_lock", "_marks")
-
-    def __init__(self) -> None:
-        self._lock = lazy_lock()
-        self._marks: OrderedDict[str, Mark] = OrderedDict()
-
-    def add(self, key: str, refusal: Refusal, now: float, *, is_lasting: bool, view: str | None = None) -> None:
-        """Mark a page.
-
-        Args:
-            view: see ``Mark``.
-            is_lasting: whether the headers of a response cannot show that it is storable, for example because the page
-                was too long. No other response is then recorded.
-        """
-        with self._lock.get():
-            self._marks[key] = Mark(refusal, now + MARK_SECONDS, inf if is_lasting else now, view)
-            self._marks.move_to_end(key)
-            if len(self._marks) > MOST_MARKS:
-                self._marks.popitem(last=False)
-
-    def get(self, key: str, now: float) -> Mark | None:
-        """Return the mark of a page; None if it has none."""
-        mark = self._marks.get(key)
-        return mark if mark is not None and now < mark.until else None
-
-    def remove(self, key: str) -> None:
-        """Remove the mark of a page that was stored."""
-        if key in self._marks:
-            with self._lock.get():
-                self._marks.pop(key, None)
-
-    def after_fork_in_child(self) -> None:
-        self._lock.forget()
+    Args:
+        view: see ``Mark``.
+        is_lasting: whether the headers of a response cannot show that it is storable, for example because the page was
+            too long. No other response is then recorded.
+    """
+    return Mark(refusal, now + MARK_SECONDS, inf if is_lasting else now, view)

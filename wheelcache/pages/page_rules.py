@@ -90,7 +90,10 @@ def _is_cookie(name: str) -> bool:
 
 
 class PageRules:
-    """The rules of a site, in their order.
+    """The rules of a site.
+
+    Attributes:
+        rules: the matchers of the host and the path, and what the rule says, in the order of the rules.
 
     Raises:
         TypeError, ValueError: if a rule is invalid; the message names it.
@@ -99,19 +102,17 @@ class PageRules:
     def __init__(self, rules: Iterable[tuple[str, PageRule]] = ()) -> None:
         if isinstance(rules, str | bytes) or not isinstance(rules, Iterable):
             raise TypeError(f"rules must be a list of pairs, {ACCEPTED}, not {options.shown(rules)}")
-        self._rules = [_checked(f"rules[{index}]", rule) for index, rule in enumerate(rules)]
-
-    def __bool__(self) -> bool:
-        return bool(self._rules)
+        self.rules = [_checked(f"rules[{index}]", rule) for index, rule in enumerate(rules)]
 
     def of(self, host: str, path: str) -> PageRule:
         """Return what the rules say about a page.
 
         Args:
-            host: in lower case, with the port if the request names one.
+            host: with the port if the request names one.
             path: decoded, one character for each byte, as in the key of the page.
         """
-        found = [rule for of_host, of_path, rule in self._rules if of_path(path) and of_host(host)]
+        host = host.lower()
+        found = [rule for of_host, of_path, rule in self.rules if of_path(path) and of_host(host)]
         if not found:
             return NO_RULE
         lifetime = next((rule for rule in found if rule.ttl is not None), NO_RULE)
@@ -123,18 +124,9 @@ class PageRules:
             lost_cookies=next((rule.lost_cookies for rule in found if rule.lost_cookies is not None), None),
         )
 
-    def lost_by(self, host: str, path: str) -> frozenset[bytes]:
-        """Return the cookies that a page loses.
-
-        Args:
-            host: in any case.
-            path: as for ``of``.
-        """
-        return self.of(host.lower(), path).lost_cookies or frozenset()
-
     def lost_cookies(self) -> frozenset[bytes]:
         """Return the cookies that any page loses."""
-        return frozenset().union(*(rule.lost_cookies or () for _, _, rule in self._rules))
+        return frozenset().union(*(rule.lost_cookies or () for _, _, rule in self.rules))
 
 
 ACCEPTED: Final = 'such as ("/news/*", ttl(60)), ("/account/*", bypass()) or ("api.example.com/*", grace(30))'

@@ -20,13 +20,14 @@ from wheelcache.engine.keys import NO_VIEW
 from wheelcache.engine.runtime.alarm import Alarm
 from wheelcache.engine.turns import End, Is, Turn, Turns
 from wheelcache.pages.blanks import AMBIGUOUS
+from wheelcache.pages.keys import LONGEST_URL
+from wheelcache.pages.marks import new_mark
 from wheelcache.pages.mode import OFF, REHEARSE
-from wheelcache.pages.page import Page
+from wheelcache.pages.page import Page, Renewal, Reply, not_cached
 from wheelcache.pages.reasons import Refusal, refusal
 from wheelcache.pages.rehearsed import Rehearsed
 from wheelcache.pages.rehearsing import REHEARSAL, STORED
-from wheelcache.pages.replies import Renewal, Reply, not_cached
-from wheelcache.pages.request import Request, is_conditional, why_bypassing, why_malformed
+from wheelcache.pages.request import BYPASSING, Request, is_conditional
 from wheelcache.pages.rules import Use, request_directives
 from wheelcache.pages.run import Forward, Run
 from wheelcache.pages.stored_pages import UNSAFE, UNUSUAL_COOKIES
@@ -127,6 +128,7 @@ class Pages:
         turns: the turns of the requests that run the application.
 
     Attributes:
+        options: the options of the cache.
         mode: what is done with stored pages.
     """
 
@@ -136,9 +138,9 @@ class Pages:
         self.find = storing.stored.find
         self.clock = storing.clock
         self.figures = storing.figures
+        self.options = storing.options
+        self.mode = storing.mode
         self._marks = storing.stored.marks
-        self._settings = storing.settings
-        self.mode = storing.settings.mode
         self.rehearsal = storing.rehearsal
         self._next_warning = -inf
 
@@ -210,7 +212,7 @@ class Pages:
     def begin_renewal(self, renewal: Renewal, turn: Turn) -> Run | None:
         """Begin a run without a client. Return None if another request leads instead, or has renewed the page."""
         # First, so that the turn ends even if an exception arrives before there is a run.
-        turn.until = self.clock() + self._settings.wait
+        turn.until = self.clock() + self.options.wait
         if not self.turns.starts(turn):
             return None
         if self.storing.stored.is_replaced(renewal.key, renewal.page):
@@ -238,7 +240,7 @@ class Pages:
         if not isinstance(answer, _Miss):
             return answer
         miss, now = answer, self.clock()
-        page = self._instead_of_waiting(miss.page, now)
+        page = None if miss.page is None else self._instead_of_waiting(miss.page, now)
         overdue = self.turns.open.get(miss.key)
         if overdue is not None and overdue.until <= now:
             self._forget(overdue, now)
@@ -252,8 +254,8 @@ class Pages:
         if turn is None or (leads and page is None):
             return self._run(request, miss, turn)
         awaited = turn.waits_on or turn
-        patience = inf if page is None else self._settings.serve_stale_after or 0.0
-        until = min(until, now + self._settings.wait)
+        patience = inf if page is None else self.options.serve_stale_after or 0.0
+        until = min(until, now + self.options.wait)
         ends = min(awaited.until, until, now + patience)
         run = self._run(request, miss, turn) if leads else None
         if run is not None:
@@ -265,18 +267,18 @@ class Pages:
         turns = self.turns
         if len(turns.open) >= MOST_RUNS and key not in turns.open:
             return None
-        turn = Turn(turns, key, until=now + self._settings.wait)
+        turn = Turn(turns, key, until=now + self.options.wait)
         state = turns.begin(turn, blocking=request.blocks, may_wait=may_wait)
         return None if state is Is.ALONE else turn
 
     def _forget(self, turn: Turn, now: float) -> None:
         """Let no request wait for a run that takes too long, or for other runs of its page."""
-        self._marks.add(str(turn.key), OVERDUE, now, is_lasting=False)
+        self._marks.add(str(turn.key), new_mark(OVERDUE, now, is_lasting=False))
         turn.end(End.EACH)
 
-    def _instead_of_waiting(self, page: Page | None, now: float) -> Page | None:
+    def _instead_of_waiting(self, page: Page, now: float) -> Page | None:
         """Return a stale page that a request gets if the application is slow, or None."""
-        if self._settings.serve_stale_after is None or page is None or not self.mode.serves:
+        if self.options.serve_stale_after is None or not self.mode.serves:
             return None
         return page if page.freshness.may_replace_an_error(page.age(now)) else None
 
@@ -305,19 +307,18 @@ class Pages:
             is_unmarked: whether the selected page has no mark.
         """
         storing = self.storing
-        malformed = why_malformed(request)
-        if malformed is not None:
-            return self._forward(request, "bypass", refusal("bypass", malformed))
-        if request.method not in ("GET", "HEAD"):
+        options, is_plain = self.options, request.is_plain
+        bypassing = _why_bypassing(request)
+        if bypassing is None and request.method not in ("GET", "HEAD"):
             return self._forward(request, "method", METHOD)
-        bypassing = why_bypassing(request)
-        page_rules = self._settings.page_rules
-        if bypassing is None and page_rules and page_rules.of(request.host.lower(), request.path).bypasses:
-            bypassing = BY_RULE
+        if bypassing is None and not is_plain:
+            bypassing = _header_that_bypasses(request)
+        if bypassing is None and options.page_rules is not None:
+            bypassing = BY_RULE if options.page_rules.of(request.host, request.path).bypasses else None
         if bypassing is not None:
             return self._forward(request, "bypass", refusal("bypass", bypassing))
-        authorized = not request.is_plain and request.value(b"authorization") is not None
-        if authorized and not storing.policy.authorized:
+        authorized = not is_plain and request.value(b"authorization") is not None
+        if authorized and not options.authorized:
             return self._forward(request, "bypass", AUTHORIZATION)
         selected = selected or self._select(request)
         key, page, _ = selected
@@ -326,21 +327,27 @@ class Pages:
         if authorized and page is not None and not page.freshness.serves_authorized:
             return self._forward(request, "request", AUTHORIZATION)
         now = self.clock()
-        if (page is None or page.blanks is not None) and storing.is_ambiguous(request):
-            return self._forward(request, "bypass", AMBIGUOUS)
-        if page is not None:
-            use = self._use(page, now)
-            if use is Use.FRESH or (use is Use.WHILE_REVALIDATING and self.mode.serves):
-                return _Hit(key, page, use is Use.WHILE_REVALIDATING)
-            if not self.mode.serves:
-                # The run renews it. Neither an error nor a 304 of the application may bring it to the client.
-                page, selected = None, selected._replace(page=None)
-        asked = {} if request.is_plain else request_directives(request.value(b"cache-control"))
+        hit = None if page is None else self._hit(key, page, now)
+        if hit is not None and hit.page.blanks is None:
+            return hit
+        tokens, cookie, has_odd_secret = options.tokens, request.cookie, False
+        if tokens is not None and cookie is not None:
+            secret = tokens.secret(cookie.decode("latin-1"))
+            if secret is None and (page is None or page.blanks is not None):
+                return self._forward(request, "bypass", AMBIGUOUS)
+            # The framework makes a new secret, so that the response cannot be stored.
+            has_odd_secret = secret == "" and tokens.cookie in cookie
+        if hit is not None:
+            return hit
+        if page is not None and not self.mode.serves:
+            # The run renews it. Neither an error nor a 304 of the application may bring it to the client.
+            page, selected = None, selected._replace(page=None)
+        asked = {} if is_plain else request_directives(request.value(b"cache-control"))
         if b"only-if-cached" in asked:
-            return not_cached(self._settings.cache_status)
-        is_alone = authorized or b"no-store" in asked or storing.has_odd_secret(request)
+            return not_cached(options.status)
+        is_alone = authorized or b"no-store" in asked or has_odd_secret
         if request.loses_cookies and (
-            is_alone or request.has_session or (page is None and request.key not in storing.shared_pages)
+            is_alone or request.has_session or (page is None and storing.shared_pages.find(request.key) is None)
         ):
             # Its page may be for one visitor, who needs all cookies.
             if self.mode.name == REHEARSE:
@@ -348,9 +355,9 @@ class Pages:
             return self._forward(request, selected.why, KEEPS_COOKIES)
         if request.method == "HEAD":
             # Developers ask with HEAD why a page is not stored.
-            mark = self._marks.get(key, now)
-            return self._forward(request, selected.why, HEAD if mark is None else mark.refusal)
-        if page is None and not request.is_plain and request.value(b"range") is not None:
+            mark = self._marks.find(key)
+            return self._forward(request, selected.why, mark.refusal if mark is not None and now < mark.until else HEAD)
+        if page is None and not is_plain and request.value(b"range") is not None:
             return self._forward(request, selected.why, RANGE)
         marked = None if is_unmarked else self._marked(request, selected, now)
         if marked is not None:
@@ -362,23 +369,25 @@ class Pages:
             return Run(storing, request, key, selected.why, page, None)
         if not request.is_safe:
             return self._forward(request, "bypass", UNSAFE)
-        if self._settings.needs_notes and not are_usual(request.value(b"cookie") or b""):
+        if options.companion and cookie and not are_usual(cookie):
             return self._forward(request, "bypass", UNUSUAL_COOKIES)
         return _Miss(key, selected.why, page)
 
     def _marked(self, request: Request, selected: Selected, now: float) -> Run | Forward | Reply | None:
         """Answer a request for a page that could not be stored before. Return None if it is like any other miss."""
         key = selected.key
-        mark = None if key is None else self._marks.get(key, now)
-        if key is None or mark is None or not mark.concerns(request.value(b"cookie")):
+        mark = None if key is None else self._marks.find(key)
+        if key is None or mark is None or now >= mark.until or not mark.concerns(request.cookie):
             return None
         # The order of these conditions matters: a conditional request must not use up the turn of another one.
         is_due = (request.is_plain or not is_conditional(request)) and mark.is_due(now)
         if request.loses_cookies:
             # A page that is not stored gets all cookies of the visitor.
             is_due = False
-        if mark.refusal is OVERDUE and (page := self._instead_of_waiting(selected.page, now)) is not None:
-            return None if is_due else self._slow(page, request, now)
+        if mark.refusal is OVERDUE and selected.page is not None:
+            page = self._instead_of_waiting(selected.page, now)
+            if page is not None:
+                return None if is_due else self._slow(page, request, now)
         if is_due:
             return Run(self.storing, request, key, selected.why, selected.page, None)
         self.figures.refused(mark.refusal, request.path, mark.view or NO_VIEW)
@@ -397,9 +406,35 @@ class Pages:
         key = found.find(request.raw(found.headers))
         return Selected(key, None if key is None else self.find(key), has_variants=True)
 
-    def _use(self, page: Page, now: float) -> Use:
+    def _hit(self, key: str, page: Page, now: float) -> _Hit | None:
+        """Return the hit of a page that may be used as it is; None if it may not."""
         use = page.freshness.use(page.age(now))
         if use is Use.FRESH and now >= page.sent_until:
             page.prepare(now)
             self.figures.fold_if_many()
-        return Use.WHILE_REVALIDATING if use is Use.FRESH and page.is_outdated else use
+        is_stale = use is Use.WHILE_REVALIDATING or page.is_outdated
+        if use is Use.VALIDATED or (is_stale and not self.mode.serves):
+            return None
+        return _Hit(key, page, is_stale)
+
+
+def _why_bypassing(request: Request) -> str | None:
+    """Return why a request bypasses the cache, whatever its method; None if it does not."""
+    if not request.host or "," in request.host:
+        return "no valid Host"
+    if not request.method.isupper():
+        return "method in lower case"
+    return "long URL" if len(request.path) + len(request.query) > LONGEST_URL else None
+
+
+def _header_that_bypasses(request: Request) -> str | None:
+    """Return the header with which a GET or a HEAD bypasses the cache, or None.
+
+    Applications read parameters from a body, and no key contains a body.
+    """
+    for name in BYPASSING:
+        if request.value(name) is not None:
+            return name.decode()
+    if request.value(b"content-length") not in (None, b"", b"0") or request.value(b"transfer-encoding") is not None:
+        return "request with a body"
+    return None

@@ -2,13 +2,19 @@
 
 The stack shows it. The frames of a middleware are also below those of the views, so a walk up the stack ends where the
 framework calls the next layer: another middleware or the view.
+
+For developers who ask why a page is not stored, writes of the session and of cookies are recorded, too. Frameworks keep
+no record of this, and a response shows only the names of its cookies. So the methods of the classes of sessions and
+responses are wrapped at the first request whose reads are recorded; other requests only check a context variable.
 """
 
 from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextvars import ContextVar
+from functools import partial, wraps
 from importlib import import_module
 from inspect import CO_ASYNC_GENERATOR, CO_GENERATOR
 from types import CodeType, FrameType
@@ -16,30 +22,22 @@ from typing import Any, Final, NamedTuple
 
 from wheelcache.engine.options import names as checked_names
 from wheelcache.engine.options import shown
-from wheelcache.pages.figures import Figures
-from wheelcache.pages.page import Page
-from wheelcache.pages.reasons import Refusal
 from wheelcache.pages.variants import environ_name
 
 WHY: Final = "wheelcache.why"
 """The key of a ``Reads`` in the environ and in the scope, which makes the run record its reads."""
 
 LIBRARIES: Final = sys.stdlib_module_names | {"asgiref", "django", "flask", "jinja2", "werkzeug", "wheelcache"}
-CONTAINERS: Final = ("wheelcache.", "collections.abc", "werkzeug.datastructures.", "django.utils.datastructures")
-"""The modules of containers, whose methods read on behalf of their callers."""
+
+WRITES: Final = (
+    *("__setitem__", "__delitem__", "pop", "popitem", "setdefault", "update", "clear", "set_expiry", "cycle_key"),
+    *("flush", "aset", "apop", "asetdefault", "aupdate", "aset_expiry", "acycle_key", "aflush"),
+)
+"""The methods that change a session."""
 
 GENERATOR: Final = CO_GENERATOR | CO_ASYNC_GENERATOR
 KEEPERS: Final = ("cached_property.__get__", "SimpleLazyObject._setup")
 """Functions that keep a result for later code, which then does not read."""
-
-
-def caller() -> FrameType:
-    """Return the frame of the code that reads."""
-    frame = sys._getframe(1)
-    # Not by ``_module``: each read passes four frames of a container.
-    while str(frame.f_globals.get("__name__")).startswith(CONTAINERS) and frame.f_back is not None:
-        frame = frame.f_back
-    return frame
 
 
 def _module(frame: FrameType) -> str:
@@ -65,6 +63,9 @@ class IgnoredReads:
         by: the dotted paths of middleware and functions that read for other purposes than the page, such as logging.
             ``load`` imports them. A value that such code keeps on the request must not be used for the page.
 
+    Attributes:
+        is_loaded: whether ``load`` has nothing left to import.
+
     Raises:
         TypeError, ValueError: if ``ignore_reads`` or ``ignore_reads_by``, as the options are called, is invalid.
     """
@@ -74,7 +75,8 @@ class IgnoredReads:
         self._names = frozenset(map(_entry, checked_names("ignore_reads", names, accepted, _is_name)))
         accepted = "a list of dotted paths of middleware and functions, such as 'site.middleware.AccessLog'"
         self._paths = checked_names("ignore_reads_by", by, accepted, _is_path)
-        self._code: frozenset[CodeType] | None = None if self._paths else frozenset()
+        self._code: frozenset[CodeType] = frozenset()
+        self.is_loaded = not self._paths
 
     def load(self) -> None:
         """Import the code whose reads are ignored.
@@ -82,8 +84,9 @@ class IgnoredReads:
         Raises:
             ValueError: if a path cannot be imported, or is not a class or a function in Python.
         """
-        if self._code is None:
+        if not self.is_loaded:
             self._code = frozenset(code for path in self._paths for code in _code_at(path))
+            self.is_loaded = True
 
     def contain(self, name: str, reader: FrameType, ends: Collection[CodeType]) -> bool:
         """Return whether a read is ignored.
@@ -175,17 +178,17 @@ class Reads:
         found: the reads in their order, each once.
         written: the writes of the session and of cookies, as far as the companion records them.
         unread: the parameters of the query that the application has not read.
-        outcome: the page, if the response was stored, or the reason why it was not. None if the application has not
-            run, or raised an exception.
+        outcome: the ``Page``, if the response was stored, or the ``Refusal`` if it was not. None if the application has
+            not run, or raised an exception.
         sessions: the fields of pages that depend on the session.
-        figures: the counts of the cache that received the request.
+        figures: the ``Figures`` of the cache that received the request.
         is_comparing: whether the response is still to be compared with a stored page: see ``rehearsal``.
     """
 
     def __init__(self) -> None:
-        self.figures: Figures | None = None
+        self.figures: Any = None
         self.is_comparing = False
-        self.outcome: Page | Refusal | None = None
+        self.outcome: Any = None
         self.sessions: frozenset[bytes] = frozenset()
         self.found: list[Read] = []
         self.written: list[Read] = []
@@ -227,3 +230,38 @@ def _place(reader: FrameType, ends: Collection[CodeType]) -> tuple[str, int, str
         if ".middleware" in module:
             chosen = frame
     return chosen.f_code.co_filename, chosen.f_lineno, chosen.f_code.co_qualname
+
+
+_traces: Final[ContextVar[Reads | None]] = ContextVar("traces", default=None)
+_recorded: Final[set[type]] = set()
+
+stop_recording: Final[Callable[[], object]] = partial(_traces.set, None)
+
+
+def record_writes(traces: Reads, session_class: type | None, response_class: type, ends: Collection[CodeType]) -> None:
+    """Record the writes of this request from now on.
+
+    Args:
+        session_class: the class of its session; None if it is unknown.
+        ends: the code that calls the next layer.
+    """
+    for each, names, what in ((session_class, WRITES, "session"), (response_class, ("set_cookie",), "cookie")):
+        if each is not None and each not in _recorded:
+            _recorded.add(each)
+            for name in names:
+                if hasattr(each, name):
+                    setattr(each, name, _recording(getattr(each, name), what, ends))
+    _traces.set(traces)
+
+
+def _recording(method: Callable[..., Any], what: str, ends: Collection[CodeType]) -> Callable[..., Any]:
+    @wraps(method)
+    def recording(self: Any, *args: Any, **kwargs: Any) -> Any:
+        traces = _traces.get()
+        if traces is not None:
+            # The key; none of a method that changes the whole session.
+            key = next((each for each in (*args, kwargs.get("key")) if isinstance(each, str)), None)
+            traces.add_write(what if key is None else f"{what} {key}", sys._getframe(1), ends)
+        return method(self, *args, **kwargs)
+
+    return recording

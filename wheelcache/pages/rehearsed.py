@@ -12,11 +12,11 @@ from wheelcache.pages.cache_status import NO_ANNOUNCEMENT, Announcement
 from wheelcache.pages.comparison import Heard
 from wheelcache.pages.headers import Headers
 from wheelcache.pages.notes import PageNotes
+from wheelcache.pages.options import Options
+from wheelcache.pages.page import Reply
 from wheelcache.pages.reasons import Refusal
 from wheelcache.pages.rehearsal import Answer, answer_of
-from wheelcache.pages.replies import Reply
 from wheelcache.pages.request import Request
-from wheelcache.pages.settings import Settings
 
 Begin = Callable[["Rehearsed"], object]
 """Begins a run without a client."""
@@ -26,7 +26,6 @@ class Rehearsed:
     """A run whose answer is compared.
 
     Args:
-        most: the maximum size of a body, in bytes.
         announcement: headers that the driver adds to the answer.
 
     Attributes:
@@ -43,22 +42,20 @@ class Rehearsed:
     def __init__(
         self,
         request: Request,
-        settings: Settings,
-        most: int,
+        options: Options,
         announcement: Announcement = NO_ANNOUNCEMENT,
         *,
         has_client: bool = True,
     ) -> None:
         self.request = request
-        self.notes = PageNotes(settings.ignored, most_blanked=None if settings.tokens is None else most)
+        self.notes = PageNotes(options.ignored, most_blanked=None if options.tokens is None else options.max_body)
         self.notes.is_rerun = not has_client
         self.has_client = has_client
         self.announcement = announcement
         self.is_recording = True
         self.begin_rerun: Begin = _do_nothing
-        self._settings = settings
+        self._options = options
         self.heard: Heard = _do_nothing
-        self._most = most
         self._status = 0
         self._headers: Headers = []
         self._chunks: list[bytes] = []
@@ -72,7 +69,7 @@ class Rehearsed:
         if not self.is_recording:
             return
         self._size += len(data)
-        if self._size > self._most:
+        if self._size > self._options.max_body:
             self._end("longer than max_body")
         else:
             self._chunks.append(data)
@@ -83,10 +80,11 @@ class Rehearsed:
         if not self._status:
             self._end("the application did not start a response")
             return
-        body, notes, page_rules = b"".join(self._chunks), self.notes, self._settings.page_rules
+        body, notes, options = b"".join(self._chunks), self.notes, self._options
         # A hit sets the cookie of the tokens, too, if its page has any.
-        ignored = page_rules.lost_by(self.request.host, self.request.path) | notes.token_cookies
-        self._end(answer_of(self._status, self._headers, body, ignored=ignored, most=self._most, tokens=notes.tokens))
+        lost = () if options.lost is None else options.lost.of(self.request.host, self.request.path)
+        ignored, most = notes.token_cookies.union(lost), options.max_body
+        self._end(answer_of(self._status, self._headers, body, ignored=ignored, most=most, tokens=notes.tokens))
 
     def closed(self) -> None:
         self._end("the response did not end")

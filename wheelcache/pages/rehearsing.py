@@ -10,18 +10,18 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
-from wheelcache.engine.runtime.clock import Clock
 from wheelcache.engine.runtime.shared_objects import Lazy, lazy_lock
 from wheelcache.pages.comparison import Comparison, Heard
 from wheelcache.pages.headers import without
 from wheelcache.pages.notes import PageNotes
+from wheelcache.pages.options import Options
 from wheelcache.pages.page import Page
+from wheelcache.pages.page_rules import NO_RULE
 from wheelcache.pages.reads import Reads
 from wheelcache.pages.reasons import Refusal, refusal
 from wheelcache.pages.rehearsal import Answer, Difference, Kind, answer_of, unclear
 from wheelcache.pages.rehearsed import Begin, Rehearsed
 from wheelcache.pages.request import Request, is_conditional
-from wheelcache.pages.settings import Settings
 from wheelcache.pages.variants import cookies
 from wheelcache.timers import Timers
 
@@ -80,19 +80,15 @@ class Rehearsal:
     """Counts the outcomes of a rehearsal, and decides which requests are compared.
 
     Args:
-        share: the share of the requests that would have been hits whose answers are compared, and of the stored pages.
-        settings: the options of the cache.
-        most: the maximum size of a body that is compared, in bytes.
-        clock: returns seconds.
+        options: the options of the cache. ``rehearse`` is also the share of the stored pages that are compared.
     """
 
-    def __init__(self, share: float, settings: Settings, most: int, clock: Clock) -> None:
-        self._share = share
-        self._settings = settings
-        self._most = most
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._share = options.rehearse or DEFAULT_SHARE
         self._lock = lazy_lock()
         # Made for the first difference.
-        self._timers = Lazy(partial(Timers, TICK, _call, clock=clock))
+        self._timers = Lazy(partial(Timers, TICK, _call, clock=options.clock))
         self.after_fork_in_child()
 
     # Counts.
@@ -158,8 +154,8 @@ class Rehearsal:
             self.count(page.view, Kind.UNCLEAR.value, _example(_url(request), unclear("a rule removes its cookies")))
         if not is_chosen or not _is_comparable(request):
             return None
-        announcement = self._settings.cache_status.forwarded("bypass", REHEARSAL)
-        run = Rehearsed(request, self._settings, self._most, announcement)
+        announcement = self._options.status.forwarded("bypass", REHEARSAL)
+        run = Rehearsed(request, self._options, announcement)
         if request.traces is not None:
             request.traces.is_comparing = True
 
@@ -183,10 +179,11 @@ class Rehearsal:
 
     def _comparison(self, request: Request, reduced: Request, page: Page, begin: Begin, *, is_new: bool) -> Comparison:
         stored = self._answer_of_page(page)
-        rule = self._settings.page_rules.of(request.host.lower(), request.path)
+        rules = self._options.page_rules
+        rule = NO_RULE if rules is None else rules.of(request.host, request.path)
         reruns = _Reruns(self, request, reduced, page, begin, is_new=is_new)
         # A page that depends on a cookie, but is for visitors without it, is one for all of them.
-        sent = cookies(reduced.value(b"cookie") or b"") or {}
+        sent = cookies(reduced.cookie or b"") or {}
         is_keyed = not sent.keys() <= rule.value_cookies
         return Comparison(
             stored, is_keyed=is_keyed, is_new=is_new, rerun=reruns.begin, report=reruns.report, end=reruns.end
@@ -196,7 +193,7 @@ class Rehearsal:
         headers = page.headers
         if page.blanks is not None and page.blanks.random_bytes is not None:
             headers = without(headers, {b"content-encoding"})
-        return answer_of(page.status, headers, page.body, ignored=frozenset(), most=self._most)
+        return answer_of(page.status, headers, page.body, ignored=frozenset(), most=self._options.max_body)
 
     # For the comparisons.
 
@@ -204,7 +201,7 @@ class Rehearsal:
         with self._lock.get():
             if view in self._reruns or len(self._reruns) < MOST_ROWS:
                 self._reruns[view] = self._reruns.get(view, 0) + 1
-        return Rehearsed(request, self._settings, self._most, has_client=False)
+        return Rehearsed(request, self._options, has_client=False)
 
     def start(self, begin: Begin, run: Rehearsed) -> None:
         """Begin a rerun, or as soon as others have ended."""

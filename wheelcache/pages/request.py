@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Final, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import AnyStr, Final, Protocol
 
 from wheelcache.pages.headers import Headers
-from wheelcache.pages.keys import LONGEST_URL, SEPARATOR
+from wheelcache.pages.keys import SEPARATOR
 from wheelcache.pages.page_rules import PageRules
 from wheelcache.pages.reads import Reads
 from wheelcache.pages.rules import CONDITIONS
@@ -44,6 +44,15 @@ NOBODY: Final = "192.0.2.0"
 (RFC 5737)."""
 
 
+Finder = Callable[[AnyStr], re.Match[AnyStr] | None]
+
+
+def _finders(names: Iterable[bytes]) -> tuple[Finder[bytes], Finder[str]]:
+    """Return functions that return None if a Cookie header surely has none of these cookies."""
+    pattern = b"|".join(map(re.escape, names)) or MATCHES_NOTHING
+    return re.compile(pattern).search, re.compile(pattern.decode("latin-1")).search
+
+
 class Sessions:
     """The cookies of sessions.
 
@@ -55,11 +64,9 @@ class Sessions:
     """
 
     def __init__(self, names: frozenset[bytes]) -> None:
-        pattern = b"|".join(map(re.escape, names)) or MATCHES_NOTHING
         self.names = names
         self.fields = frozenset(map(cookie_field, names))
-        self.find_in_bytes = re.compile(pattern).search
-        self.find_in_text = re.compile(pattern.decode("latin-1")).search
+        self.find_in_bytes, self.find_in_text = _finders(names)
 
     def are_in(self, header: bytes) -> bool:
         """Return whether a Cookie header has a session, or may have one in the eyes of the application."""
@@ -71,18 +78,22 @@ class LostCookies:
     """The cookies that some pages lose: see ``page_rules.without_cookies``.
 
     Attributes:
+        names: the cookies that any page loses.
         find_in_bytes, find_in_text: functions that return None if a Cookie header surely has none of them.
     """
 
     def __init__(self, rules: PageRules) -> None:
         self._rules = rules
-        pattern = b"|".join(map(re.escape, rules.lost_cookies()))
-        self.find_in_bytes = re.compile(pattern).search
-        self.find_in_text = re.compile(pattern.decode("latin-1")).search
+        self.names = rules.lost_cookies()
+        self.find_in_bytes, self.find_in_text = _finders(self.names)
+
+    def of(self, host: str, path: str) -> frozenset[bytes]:
+        """Return the cookies that a page loses: see ``PageRules.of``."""
+        return self._rules.of(host, path).lost_cookies or frozenset()
 
     def removed(self, method: str, host: str, path: str, header: bytes) -> bytes:
         """Return the Cookie header of a request to a page without the cookies that the page loses."""
-        lost = self._rules.lost_by(host, path) if method in ("GET", "HEAD") else None
+        lost = self.of(host, path) if method in ("GET", "HEAD") else None
         return without_cookies(header, lost) if lost else header
 
 
@@ -92,6 +103,7 @@ class Request(Protocol):
     Attributes:
         method: the method in upper case. Requests with a method in lower case bypass the cache.
         key: the key of the page.
+        cookie: the header Cookie, or None.
         host, path, query: as ``keys.page_key`` receives them, the path with the script name.
         is_plain: whether it is a GET without ``SPECIAL_HEADERS``, except ``KEYED_HEADERS``.
         has_session: whether it may have a session.
@@ -104,19 +116,19 @@ class Request(Protocol):
 
     method: str
     key: str
+    cookie: bytes | None
     host: str
     path: str
     query: str
     is_plain: bool
     has_session: bool
     loses_cookies: bool
+    traces: Reads | None
 
     @property
     def is_safe(self) -> bool: ...
     @property
     def blocks(self) -> bool: ...
-    @property
-    def traces(self) -> Reads | None: ...
 
     def value(self, name: bytes) -> bytes | None:
         """Return the value of a header, or None."""
@@ -126,32 +138,6 @@ class Request(Protocol):
 
     def without_client(self, fields: frozenset[bytes]) -> Request:
         """Return a request for the same page that contains nothing of the client: see ``named_headers``."""
-
-
-def why_malformed(request: Request) -> str | None:
-    """Return why the cache must not look at a request at all; None if it may."""
-    if not request.host or "," in request.host:
-        return "no valid Host"
-    if not request.method.isupper():
-        return "method in lower case"
-    if len(request.path) + len(request.query) > LONGEST_URL:
-        return "long URL"
-    return None
-
-
-def why_bypassing(request: Request) -> str | None:
-    """Return why a GET or a HEAD bypasses the cache; None if it does not.
-
-    Applications read parameters from a body, and no key contains a body.
-    """
-    if request.is_plain:
-        return None
-    for name in BYPASSING:
-        if request.value(name) is not None:
-            return name.decode()
-    if request.value(b"content-length") not in (None, b"", b"0") or request.value(b"transfer-encoding") is not None:
-        return "request with a body"
-    return None
 
 
 def is_conditional(request: Request) -> bool:
@@ -177,7 +163,7 @@ def named_headers(request: Request, fields: frozenset[bytes]) -> Headers:
     names = {b"host"} | {field for field in fields if b" " not in field}
     found = [(name, value) for name in sorted(names | KEYED_HEADERS) if (value := request.value(name)) is not None]
     if b"cookie" not in names:
-        sent = cookies(request.value(b"cookie") or b"") or {}
+        sent = cookies(request.cookie or b"") or {}
         kept = [name + b"=" + value for name, value in sent.items() if cookie_field(name) in fields]
         if SOME_COOKIE in fields and sent and not kept:
             kept = [b"some=cookie"]

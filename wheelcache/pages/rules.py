@@ -8,6 +8,7 @@ response grows old, so that setting the clock of the machine makes no page older
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple
@@ -63,24 +64,6 @@ TARGETED: Final = frozenset([CDN_CACHE_CONTROL, SURROGATE_CONTROL])
 
 NEVER_STALE: Final = frozenset([b"must-revalidate", b"proxy-revalidate"])
 ALLOW_AUTHORIZED: Final = frozenset([b"public", b"must-revalidate", b"s-maxage"])
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """The choices that the standards leave to a cache.
-
-    Attributes:
-        stale_while_revalidate, stale_if_error: seconds for pages that do not specify them.
-        authorized: requests with Authorization are cached where RFC 9111 allows it.
-        invalidate: a successful request with an unsafe method removes the pages of its URL.
-        max_body: the maximum size of the body of a stored response, in bytes.
-    """
-
-    stale_while_revalidate: float = 0.0
-    stale_if_error: float = 0.0
-    authorized: bool = True
-    invalidate: bool = True
-    max_body: int = 1 << 20
 
 
 class Use(Enum):
@@ -154,7 +137,7 @@ def request_directives(value: bytes | None) -> Directives:
     return {} if value is None or len(value) > MOST_PARSED else directives([value])
 
 
-def refusal(response: Response, policy: Policy, *, authorized: bool) -> Refusal | None:
+def refusal(response: Response, *, authorized: bool) -> Refusal | None:
     """Return why the response to a GET must not be stored; None if it may be."""
     status, lines, given = response.status, response.lines, response.control.directives
     if status < 200 or status in (206, 304, 416) or (b"must-understand" in given and status not in UNDERSTOOD):
@@ -170,11 +153,11 @@ def refusal(response: Response, policy: Policy, *, authorized: bool) -> Refusal 
         return because("clear-site-data")
     if unusable := response.vary & UNUSABLE_IN_VARY:
         return because("vary", f"Vary: {b', '.join(sorted(unusable)).decode('latin-1')}")
-    allowed_origin = response.single(b"access-control-allow-origin")
-    if allowed_origin not in (None, b"*") and b"origin" not in response.vary:
+    origins = b"access-control-allow-origin" in lines and b"origin" not in response.vary
+    if origins and response.single(b"access-control-allow-origin") not in (None, b"*"):
         # It is probably a copy of the Origin of this request.
         return because("cors", "Access-Control-Allow-Origin without Vary: Origin")
-    if authorized and not (policy.authorized and given.keys() & ALLOW_AUTHORIZED):
+    if authorized and ALLOW_AUTHORIZED.isdisjoint(given):
         return because("authorization")
     if b"content-length" in lines and not _LENGTH.fullmatch(b",".join(lines[b"content-length"])):
         # Servers and clients may disagree about the end of this response.
@@ -204,7 +187,6 @@ class Freshness:
         always_validate: whether it must be validated before every use.
         has_validator: whether the application can validate it.
         serves_authorized: whether it may answer requests with Authorization.
-        targeted: the headers that governed it instead of Cache-Control, for its validation by a 304 without them.
         value_cookies: if only a rule gives it a lifetime, the cookies that its visitors may have even if it depends on
             them; None if the response itself gives one.
     """
@@ -216,7 +198,6 @@ class Freshness:
     always_validate: bool
     has_validator: bool
     serves_authorized: bool
-    targeted: Headers
     value_cookies: frozenset[bytes] | None = None
 
     @property
@@ -249,7 +230,13 @@ VALIDATORS: Final = frozenset((b"etag", b"last-modified"))
 
 
 def freshness(
-    response: Response, policy: Policy, *, wall: float, seconds: float, rule: PageRule = NO_RULE
+    response: Response,
+    *,
+    wall: float,
+    seconds: float,
+    rule: PageRule = NO_RULE,
+    while_revalidate: float = 0.0,
+    if_error: float = 0.0,
 ) -> Freshness:
     """Return the freshness of a response that has just arrived.
 
@@ -257,34 +244,37 @@ def freshness(
         wall: the time of day of its arrival.
         seconds: the time that the application took.
         rule: the site's rule for the page.
+        while_revalidate, if_error: see ``Freshness``, for a response that does not specify them.
     """
     lines, given = response.lines, response.control.directives
     age = delta_seconds(lines[b"age"][0].split(b",")[0].strip()) if b"age" in lines else 0
-
-    def allowance(name: bytes, default: float) -> float:
-        if given.keys() & NEVER_STALE:
-            return 0.0
-        specified = delta_seconds(given.get(name))
-        if specified is not None:
-            return specified
-        if rule.grace is not None:
-            return rule.grace
-        # RFC 9111, 5.2.2.10: s-maxage alone forbids it. RFC 5861 allows what the response itself specifies.
-        return 0.0 if b"s-maxage" in given else default
-
+    if not NEVER_STALE.isdisjoint(given):
+        while_revalidate = if_error = 0.0
+    else:
+        if rule.grace is not None or b"s-maxage" in given:
+            # RFC 9111, 5.2.2.10: s-maxage alone forbids it. RFC 5861 allows what the response itself specifies.
+            while_revalidate = if_error = rule.grace or 0.0
+        if b"stale-while-revalidate" in given:
+            while_revalidate = _seconds_of(given[b"stale-while-revalidate"], while_revalidate)
+        if b"stale-if-error" in given:
+            if_error = _seconds_of(given[b"stale-if-error"], if_error)
     own = _lifetime(response, wall)
     has_rule = rule.ttl is not None and response.status in GIVEN_LIFETIME
     return Freshness(
         age=(age or 0) + seconds,
         lifetime=rule.ttl if has_rule else own,
-        while_revalidate=allowance(b"stale-while-revalidate", policy.stale_while_revalidate),
-        if_error=allowance(b"stale-if-error", policy.stale_if_error),
+        while_revalidate=while_revalidate,
+        if_error=if_error,
         always_validate=b"no-cache" in given,
         has_validator=not VALIDATORS.isdisjoint(lines),
-        serves_authorized=bool(given.keys() & ALLOW_AUTHORIZED),
-        targeted=[] if TARGETED.isdisjoint(lines) else [pair for pair in response.headers if pair[0] in TARGETED],
+        serves_authorized=not ALLOW_AUTHORIZED.isdisjoint(given),
         value_cookies=rule.value_cookies if has_rule and (own or 0) <= 0 else None,
     )
+
+
+def _seconds_of(argument: bytes | None, default: float) -> float:
+    found = delta_seconds(argument)
+    return default if found is None else found
 
 
 def _lifetime(response: Response, wall: float) -> float | None:
@@ -374,11 +364,14 @@ def validators(headers: Headers) -> Headers:
     return found
 
 
-def storable_headers(headers: Headers) -> Headers:
-    """Return the headers to store: all except those of the connection and those that the cache itself writes."""
-    connection = values(headers, b"connection")
-    listed = {member.lower() for member in members(connection)} if connection else ()
-    return without(headers, NOT_STORED.union(listed))
+def storable_headers(headers: Headers, connection: Iterable[bytes]) -> Headers:
+    """Return the headers to store: all except those of the connection and those that the cache itself writes.
+
+    Args:
+        connection: the lines of the field Connection.
+    """
+    unstored = NOT_STORED.union(map(bytes.lower, members(connection))) if connection else NOT_STORED
+    return [pair for pair in headers if pair[0] not in unstored]
 
 
 def updated_headers(stored: Headers, received: Headers) -> Headers:
@@ -386,16 +379,21 @@ def updated_headers(stored: Headers, received: Headers) -> Headers:
 
     Vary keeps all its names. The 304 may lack some, and other caches between this one and the client need them.
     """
-    new = without(storable_headers(received), DESCRIBES_THE_BODY)
+    new = without(storable_headers(received, values(received, b"connection")), DESCRIBES_THE_BODY)
     named = vary_fields(new)
     if named:
         new = [*without(new, {b"vary"}), (b"vary", b", ".join(sorted(named | vary_fields(stored))))]
     return without(stored, {name for name, _ in new}) + new
 
 
+def targeted_headers(headers: Headers) -> Headers:
+    """Return the headers with directives for caches such as this one."""
+    return [pair for pair in headers if pair[0] in TARGETED]
+
+
 def updated_targeted(stored: Headers, received: Headers) -> Headers:
-    """Return ``Freshness.targeted`` of a stored response, updated by the headers of a 304."""
-    new = [pair for pair in received if pair[0] in TARGETED]
+    """Return the ``targeted_headers`` of a stored response, updated by the headers of a 304."""
+    new = targeted_headers(received)
     return without(stored, {name for name, _ in new}) + new
 
 

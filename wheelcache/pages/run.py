@@ -16,13 +16,13 @@ from wheelcache.engine.turns import End, Turn
 from wheelcache.pages import rules
 from wheelcache.pages.blanks import GZIP, content_coding, for_one_visitor
 from wheelcache.pages.cache_status import NO_ANNOUNCEMENT
-from wheelcache.pages.headers import Headers, single
+from wheelcache.pages.headers import Headers
+from wheelcache.pages.marks import new_mark
 from wheelcache.pages.mode import REHEARSE
 from wheelcache.pages.notes import PageNotes
-from wheelcache.pages.page import Page
+from wheelcache.pages.page import Page, Reply, not_modified
 from wheelcache.pages.reasons import Refusal, refusal
 from wheelcache.pages.rehearsed import Begin
-from wheelcache.pages.replies import Reply
 from wheelcache.pages.request import Request
 from wheelcache.pages.rules import Response
 from wheelcache.pages.stored_pages import PURGED
@@ -64,8 +64,9 @@ class Forward:
         self._storing = storing
         self._request = request
         self.is_watched = why == "method" or request.loses_cookies
-        self.announcement = storing.settings.cache_status.forwarded(why, why_not)
-        storing.report(request, why_not)
+        self.announcement = storing.options.status.forwarded(why, why_not)
+        if request.traces is not None:
+            storing.report(request, why_not)
 
     def started(self, status: int, headers: Headers) -> None:
         """Handle the beginning of a response that ``is_watched``."""
@@ -100,7 +101,7 @@ class Run:
     outlives_its_client: Final = True
 
     __slots__ = (
-        *("_began", "_chunks", "_promised", "_seconds", "_since", "_size", "_storing", "_why"),
+        *("_began", "_chunks", "_seconds", "_since", "_size", "_storing", "_why"),
         *("announcement", "begin_rerun"),
         *("cause", "conditions", "has_client", "headers", "is_recording", "is_rehearsed", "key", "notes", "page"),
         *("request", "stored", "turn"),
@@ -111,12 +112,12 @@ class Run:
     ) -> None:
         self.request = request
         self.key = key
-        self.is_rehearsed = storing.settings.mode.name == REHEARSE
-        traces = request.traces
+        options, traces = storing.options, request.traces
+        self.is_rehearsed = storing.mode.name == REHEARSE
         if traces is None and self.is_rehearsed:
             traces = storing.rehearsal.traces()
-        most = None if storing.settings.tokens is None else storing.policy.max_body
-        self.notes = PageNotes(storing.settings.ignored, traces, most_blanked=most)
+        most = None if options.tokens is None else options.max_body
+        self.notes = PageNotes(options.ignored, traces, most_blanked=most)
         self.stored = stored
         self.turn = turn
         self.begin_rerun: Begin | None = None
@@ -138,7 +139,6 @@ class Run:
         self.page: Page | None = None
         self._chunks: list[bytes] = []
         self._size = 0
-        self._promised: int | None = None
 
     def started(self, status: int, reason: str, headers: Headers) -> Reply | None:
         """Handle the beginning of the response. Return a reply to send in its place, or None to send it."""
@@ -147,13 +147,14 @@ class Run:
         # A client that reads slowly does not make the view slow.
         self._seconds = now - self._began
         response = Response(status, headers)
-        storing.note_lost(self.request, response)
+        if storing.options.lost is not None:
+            storing.note_lost(self.request, response)
         if stored is not None:
             if status == 304 and self.conditions:
                 return self._validated(stored, headers, now)
             if status in rules.STALE_ERRORS and stored.freshness.may_replace_an_error(stored.age(now)):
                 return self._stale(stored, now, status)
-        kept = storing.without_lost(self.request, response)
+        kept = response if storing.options.lost is None else storing.without_lost(self.request, response)
         if kept is not response and not self.is_rehearsed:
             self.headers = kept.headers
         page = storing.page_of(self.request, self.notes, kept, reason, self._seconds)
@@ -163,14 +164,12 @@ class Run:
             else:
                 self._refuse(page)
             return None
-        self.announcement = storing.settings.cache_status.forwarded(self._why)
+        self.announcement = storing.options.status.forwarded(self._why)
         self.page = page
-        length = single(page.headers, b"content-length")
-        self._promised = None if length is None else int(length)
         if page.blanks is not None and not self.is_rehearsed:
             self.headers = for_one_visitor(kept.headers)
-        if self.conditions is not None:
-            unchanged = storing.unchanged(page, self.request)
+        if self.conditions is not None and not self.request.is_plain:
+            unchanged = not_modified(page, self.request, storing.wall())
             if unchanged is not None:
                 return Reply(304, unchanged.reason, unchanged.headers + self.announcement.headers, b"")
         return None
@@ -180,11 +179,11 @@ class Run:
         if not self.is_recording:
             return
         self._size += len(data)
-        if self._size > self._storing.policy.max_body:
+        if self._size > self._storing.options.max_body:
             self.give_up(TOO_LONG)
         elif data:
             self._chunks.append(data)
-            if self._size == self._promised:
+            if self.page is not None and self._size == self.page.length:
                 # Waiting requests need not wait until the client of this one has read it.
                 self.ended()
 
@@ -196,21 +195,22 @@ class Run:
         if page is None:
             self.give_up(NO_RESPONSE)
             return
-        if self._promised not in (None, self._size):
+        if page.length not in (None, self._size):
             self.give_up(WRONG_LENGTH)
             return
-        body, tokens = b"".join(self._chunks), self._storing.settings.tokens
+        body, tokens = b"".join(self._chunks), self._storing.options.tokens
         if page.blanks is not None:
             blanked = self.notes.blanked
             if blanked is None or blanked.body != body:
                 self.give_up(CHANGED)
                 return
             body = page.blanks.body
-        is_compressed = page.blanks is None and content_coding(page.headers) == GZIP
-        why = None if tokens is None else tokens.refused(body, is_compressed=is_compressed)
-        if why is not None:
-            self.give_up(why)
-            return
+        if tokens is not None:
+            is_compressed = page.blanks is None and content_coding(page.headers) == GZIP
+            why = tokens.refused(body, is_compressed=is_compressed)
+            if why is not None:
+                self.give_up(why)
+                return
         page.fill(body)
         self._store(page)
 
@@ -221,7 +221,7 @@ class Run:
 
     def closed(self) -> None:
         """Handle a response that the server closed before its end, as it may once all promised bytes have arrived."""
-        if self._promised == self._size:
+        if self.page is not None and self.page.length == self._size:
             self.ended()
         else:
             self.abandoned()
@@ -276,7 +276,7 @@ class Run:
             why = self._store(page)
         else:
             self._refuse(why)
-        status = storing.settings.cache_status.forwarded(self._why, why, 304)
+        status = storing.options.status.forwarded(self._why, why, 304)
         counted_as = "fresh" if self.has_client else None
         return storing.reply(page, self.request, storing.clock(), counted_as, status.headers)
 
@@ -290,7 +290,7 @@ class Run:
     def _stale(self, stored: Page, now: float, failed: int | None = None, *, has_failed: bool = False) -> Reply:
         self._end(None, has_failed=has_failed)
         storing, counted_as = self._storing, "stale" if self.has_client else None
-        status = storing.settings.cache_status.forwarded(self._why, ERROR_REPLACED, failed)
+        status = storing.options.status.forwarded(self._why, ERROR_REPLACED, failed)
         return storing.reply(stored, self.request, now, counted_as, status.headers)
 
     @property
@@ -299,7 +299,12 @@ class Run:
         return self.notes.view or (self.stored is not None and self.stored.view) or NO_VIEW
 
     def _count(self, seconds: float | None, *, has_failed: bool = False) -> None:
-        self._storing.stored.count_run(self.key, self.view, seconds, self.cause, has_failed=has_failed)
+        """Count the run for its view, unless it was cancelled (None), and the miss that it answers."""
+        stored, view = self._storing.stored, self.view
+        if self.cause is not None:
+            stored.count_miss(self.key, self.cause, view)
+        if seconds is not None:
+            stored.count_load(self.key, seconds, view, has_failed=has_failed)
 
     def _end(
         self, why: Refusal | None, *, marks: bool = False, is_lasting: bool = False, has_failed: bool = False
@@ -309,7 +314,7 @@ class Run:
         Args:
             why: the reason why the response is not stored; None if it is.
             marks: whether to mark the page, so that the next requests for it do not wait for each other.
-            is_lasting: see ``Marks.add``.
+            is_lasting: see ``new_mark``.
             has_failed: whether the application raised an exception.
         """
         storing = self._storing
@@ -319,7 +324,7 @@ class Run:
             self._count(seconds, has_failed=has_failed)
         self._chunks = []
         if why is not None:
-            self.announcement = storing.settings.cache_status.forwarded(self._why, why)
+            self.announcement = storing.options.status.forwarded(self._why, why)
             storing.refused(why, self.request, self.view)
         if self.is_rehearsed:
             if why is None:
@@ -329,6 +334,7 @@ class Run:
         turn, self.turn = self.turn, None
         if turn is not None or self.is_rehearsed:
             if why is not None and marks and why.leaves_mark:
-                storing.stored.marks.add(self.key, why, storing.clock(), is_lasting=is_lasting, view=self.notes.view)
+                mark = new_mark(why, storing.clock(), is_lasting=is_lasting, view=self.notes.view)
+                storing.stored.marks.add(self.key, mark)
             if turn is not None:
                 turn.end(End.EACH)

@@ -16,7 +16,7 @@ import os
 import sys
 from collections.abc import Callable
 from hashlib import sha256
-from typing import Final
+from typing import Any, Final
 
 from wheelcache.engine.runtime.clock import SystemClock
 from wheelcache.engine.runtime.private_files import NEEDS_UNIX, locked_file, runtime_directory
@@ -78,6 +78,15 @@ class SharedPurges:
                 self._words[0] = word
             os.pwrite(file, record, _size(word))
             self._words[0] = word + len(record)
+
+    def before(self, find: Callable[[str], Any]) -> Callable[[str], Any]:
+        """Return a look-up that first carries out the purges of other processes."""
+
+        def find_after_purges(key: str) -> Any:
+            self.catch_up()
+            return find(key)
+
+        return find_after_purges
 
     def catch_up(self) -> None:
         """Carry out the purges since the last call."""

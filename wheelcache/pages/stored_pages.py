@@ -18,17 +18,18 @@ from typing import Any, Final
 from wheelcache.cache import Cache
 from wheelcache.core.contract import OUTDATED, STORED
 from wheelcache.engine.keys import INTERNAL, NO_VIEW
+from wheelcache.engine.machine_clock import moment
 from wheelcache.engine.runtime.shared_objects import lazy_lock
 from wheelcache.errors import MissingKey
 from wheelcache.pages.figures import Figures
 from wheelcache.pages.keys import ALL, SOFT, host_tag, page_tags, parts_of_url, prefix_tag, url_tag
-from wheelcache.pages.marks import Marks
+from wheelcache.pages.marks import Facts, Mark
+from wheelcache.pages.options import Options
 from wheelcache.pages.page import Page
-from wheelcache.pages.query import QueryRules
 from wheelcache.pages.reasons import Refusal, refusal
 from wheelcache.pages.request import Request
 from wheelcache.pages.shared_purges import SharedPurges
-from wheelcache.pages.variants import WEIGHT, Normalization, Variants
+from wheelcache.pages.variants import WEIGHT, Variants
 
 PURGED: Final = refusal("purged")
 """The page was purged during its run. The next request may store it."""
@@ -49,63 +50,30 @@ class StoredPages:
 
     Args:
         cache: contains the pages and the variants, with the weigher ``weigh``.
-        max_bytes: the maximum size of all pages together, in bytes.
-        marks: the marks of pages that could not be stored.
-        normalization: turns values of headers into parts of keys.
-        query_rules: normalizes the queries of URLs, as those of requests.
-        shared: the name under which the processes of the machine share purges; None if they share none.
 
     Attributes:
         find: a function: ``find(key)`` returns the Page or the Variants with this key, or None.
-        miss_cause: a function: returns why there is no fresh page with a key, for ``count_run``.
+        miss_cause, count_miss, count_load: see ``Misses`` and ``Loads``.
         start_jobs: a function: starts the periodic jobs, since the application has run. From now on, requests of
             operators outdate its pages.
-        marks: as given.
+        marks: the marks of pages that could not be stored.
     """
 
-    def __init__(
-        self,
-        cache: Cache,
-        max_bytes: int,
-        marks: Marks,
-        normalization: Normalization,
-        query_rules: QueryRules,
-        figures: Figures,
-        shared: str | None = None,
-    ) -> None:
+    def __init__(self, cache: Cache, options: Options, figures: Figures) -> None:
         self._shared = None
-        if shared is not None:
-            self._shared = SharedPurges(f"pages {shared}", self._purge, partial(self._purge, ALL, False))
-        self.find: Callable[[str], Any] = cache.find if self._shared is None else self._find_shared
-        self._misses, self._loads = cache.engine.misses(), cache.engine.loads()
-        self.miss_cause, self.start_jobs = self._misses.cause, cache.engine.start_jobs
+        if options.shared_purges:
+            self._shared = SharedPurges(f"pages {options.name}", self._purge, partial(self._purge, ALL, False))
+        self.find: Callable[[str], Any] = cache.find if self._shared is None else self._shared.before(cache.find)
+        misses, self.start_jobs = cache.engine.misses(), cache.engine.start_jobs
+        self.miss_cause, self.count_miss, self.count_load = misses.cause, misses.count, cache.engine.loads().count
         self._cache = cache
         self._engine = cache.engine
-        self._max_bytes = max_bytes
-        self.marks = marks
-        self._normalization = normalization
-        self._query_rules = query_rules
+        self._options = options
+        self.marks = Facts[Mark]()
         self._figures = figures
         self._lock = lazy_lock()
-
-    def _find_shared(self, key: str) -> Any:
-        if self._shared is not None:
-            self._shared.catch_up()
-        return self._cache.find(key)
-
-    def count_run(self, key: str, view: str, seconds: float | None, cause: int | None, *, has_failed: bool) -> None:
-        """Count a run of the application that has ended, for its view.
-
-        Args:
-            key: the key of the page.
-            seconds: the time that it took; None if it was cancelled.
-            cause: the ``miss_cause`` when it began; None if there was a page.
-            has_failed: whether the application raised an exception.
-        """
-        if cause is not None:
-            self._misses.count(key, cause, view)
-        if seconds is not None:
-            self._loads.count(key, seconds, view, has_failed=has_failed)
+        # The moment of the last soft purge.
+        self._softened = 0
 
     def put(self, request: Request, page: Page) -> Refusal | None:
         """Store a page that a run has made since ``page.since``. Return None if it was stored, otherwise the reason."""
@@ -113,16 +81,20 @@ class StoredPages:
             self._shared.check()
         with self._lock.get():
             why = self._put(request, page)
-            self._make_room()
+            if self._figures.unsent:
+                self._make_room()
         # After it was stored: a soft purge marks the pages that it finds.
-        if self._engine.dropped_since(tuple([SOFT + tag for tag in page.purge_tags]), page.since):
-            self._outdate(page)
+        if self._softened >= page.since:
+            names = tuple([SOFT + tag for tag in page.purge_tags])
+            if self._engine.dropped_since(names, page.since):
+                self._outdate(page)
         return why
 
     def _put(self, request: Request, page: Page) -> Refusal | None:
         key, own = request.key, page_tags(request.host, request.path, request.query)
         page.purge_tags = own
-        page.weight += _weight_of((*page.tags, *own))
+        tags = (*page.tags, *own)
+        page.weight += _weight_of(tags)
         ttl = _seconds_to_keep(page)
         found = self.find(key)
         if page.fields or type(found) is Variants:
@@ -135,8 +107,9 @@ class StoredPages:
             page.fields = variants.fields
             self._limit(variants, request)
             key = selected
-        self.marks.remove(key)
-        return self._set(key, page, (*page.tags, *own), ttl, page)
+        if self.marks.find(key) is not None:
+            self.marks.remove(key)
+        return self._set(key, page, tags, ttl, page)
 
     def _variants(self, key: str, found: Any, page: Page, tags: tuple[str, ...], ttl: int) -> Variants | None:
         """Return the Variants of a page, extended or made for a new response; None if the page was purged."""
@@ -150,7 +123,7 @@ class StoredPages:
         if type(found) is Variants:
             fields |= found.fields
             self._cache.delete_many(found.keys())
-        variants = Variants(fields, self._normalization, WEIGHT + _weight_of(tags))
+        variants = Variants(fields, self._options.normalization, WEIGHT + _weight_of(tags))
         names = tuple([_of_variants(tag) for tag in tags])
         return variants if self._set(key, variants, names, ttl, page) is None else None
 
@@ -180,7 +153,7 @@ class StoredPages:
         They take at most half of it: otherwise, clients that do not read could keep all pages out.
         """
         with self._lock.get():
-            if self._figures.unsent + size > self._max_bytes // 2:
+            if self._figures.unsent + size > self._options.max_bytes // 2:
                 return False
             self._figures.unsent += size
             self._make_room()
@@ -192,8 +165,7 @@ class StoredPages:
             self._figures.unsent -= size
 
     def _make_room(self) -> None:
-        if self._figures.unsent:
-            self._engine.evict_to(len(self._cache), weight=self._max_bytes - self._figures.unsent)
+        self._engine.evict_to(len(self._cache), weight=self._options.max_bytes - self._figures.unsent)
 
     # Removing.
 
@@ -218,6 +190,8 @@ class StoredPages:
             self._engine.delete_tags([_of_variants(tag)])
             return removed
         self._engine.delete_tags([SOFT + tag])
+        # Before the search, which finds the pages that are stored before this.
+        self._softened = moment()
         outdated = [page for page in self._current_pages() if tag in page.purge_tags]
         for page in outdated:
             self._outdate(page)
@@ -244,7 +218,8 @@ class StoredPages:
 
     def tag_of(self, host: str, path: str, query: str) -> str:
         """Return the tag of the pages at a URL: see ``keys.parts_of_url``."""
-        return url_tag(host, path, self._query_rules.normalized(query))
+        rules = self._options.query
+        return url_tag(host, path, query if rules is None else rules.normalized(query))
 
     def purge_target(self, target: str) -> int:
         """Purge the page of a URL, the pages of a directory if ``target`` ends with ``/*``, or those of a host, as an
@@ -257,6 +232,7 @@ class StoredPages:
 
     def after_fork_in_child(self) -> None:
         self._lock.forget()
+        self.marks.after_fork_in_child()
         if self._shared is not None:
             self._shared.after_fork_in_child()
 

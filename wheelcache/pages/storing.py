@@ -4,29 +4,27 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import quote, urljoin
 
-from wheelcache.engine import options
-from wheelcache.engine.runtime.clock import Clock
+from wheelcache.engine import options as checks
 from wheelcache.pages import rules
 from wheelcache.pages.blanks import HIDDEN, Filled, for_one_visitor, may_hide_tokens
 from wheelcache.pages.bodies import shown_cookie
 from wheelcache.pages.figures import Figures
 from wheelcache.pages.headers import CACHE_TAG, Headers, decoded, single, values, without
 from wheelcache.pages.keys import parts_of_url
+from wheelcache.pages.marks import Facts
+from wheelcache.pages.mode import Mode
 from wheelcache.pages.notes import WRONG_TAGS, PageNotes
-from wheelcache.pages.page import BODILESS, Page
+from wheelcache.pages.options import Options
+from wheelcache.pages.page import BODILESS, Page, Reply, stored_reply
 from wheelcache.pages.page_rules import NO_RULE
 from wheelcache.pages.reasons import Refusal, refusal
 from wheelcache.pages.rehearsing import Rehearsal
-from wheelcache.pages.replies import Reply, not_modified, stored_reply
 from wheelcache.pages.request import Request
-from wheelcache.pages.rules import Policy, Response
-from wheelcache.pages.settings import Settings
-from wheelcache.pages.shared_pages import SharedPages
+from wheelcache.pages.rules import Response
 from wheelcache.pages.stored_pages import UNSAFE, StoredPages
 from wheelcache.pages.variants import COOKIE, accepted_encodings, cookie_field, cookies
 
@@ -34,6 +32,8 @@ logger = logging.getLogger("wheelcache")
 
 OF_ONE_VISITOR: Final = frozenset([b"private", b"no-store"])
 """Directives with which a response is not changed."""
+
+NO_FIELDS: Final[frozenset[bytes]] = frozenset()
 
 NO_LIFETIME: Final = refusal("no lifetime")
 TOO_LONG: Final = refusal("max_body", "longer than max_body")
@@ -45,29 +45,34 @@ ENCODING: Final = refusal("encoding", "Content-Encoding that the request does no
 UNUSUAL_ENCODING: Final = refusal("encoding", "unusual Accept-Encoding", leaves_mark=False)
 
 
-@dataclass(eq=False, slots=True)
 class Storing:
     """Stores the responses of an application, as far as the rules allow it.
 
     Args:
         stored: the stored pages.
+        mode: what the cache does with stored pages.
         rehearsal: the results of a rehearsal.
-        shared_pages: the pages that may lose cookies.
-        clock: returns seconds, on a steady clock.
-        wall: returns seconds since 1970.
 
     Attributes:
-        policy, settings: the options.
+        options, stored, mode, figures, rehearsal: as given.
+        shared_pages: the pages that may lose cookies: those that are not for one visitor, as far as the Cache-Control
+            of their last response says. The first visitor of any other page gets it with all cookies, since it may turn
+            out to be private.
+        clock, wall: return seconds: on a steady clock, and since 1970.
     """
 
-    stored: StoredPages
-    policy: Policy
-    settings: Settings
-    figures: Figures
-    rehearsal: Rehearsal
-    shared_pages: SharedPages
-    clock: Clock
-    wall: Clock
+    __slots__ = ("clock", "figures", "mode", "options", "rehearsal", "shared_pages", "stored", "wall")
+
+    def __init__(
+        self, options: Options, stored: StoredPages, mode: Mode, figures: Figures, rehearsal: Rehearsal
+    ) -> None:
+        self.options = options
+        self.stored = stored
+        self.mode = mode
+        self.figures = figures
+        self.rehearsal = rehearsal
+        self.shared_pages = Facts[bool]()
+        self.clock, self.wall = options.clock, options.wall_clock
 
     # Replies.
 
@@ -86,31 +91,12 @@ class Storing:
         return answer
 
     def _filled(self, page: Page, request: Request) -> Filled | None:
-        tokens = self.settings.tokens
+        tokens = self.options.tokens
         if page.blanks is None or tokens is None:
             return None
-        secret = tokens.secret((request.value(b"cookie") or b"").decode("latin-1"))
+        secret = tokens.secret((request.cookie or b"").decode("latin-1"))
         # Requests with an ambiguous cookie bypass pages with blanks.
         return tokens.fill(page.blanks, secret or "")
-
-    def has_odd_secret(self, request: Request) -> bool:
-        """Return whether a request has the cookie of a secret, but no valid one, so that the framework makes a new one
-        and the response cannot be stored."""
-        tokens = self.settings.tokens
-        header = None if tokens is None else request.value(b"cookie")
-        if tokens is None or header is None or tokens.cookie not in header:
-            return False
-        return tokens.secret(header.decode("latin-1")) == ""
-
-    def is_ambiguous(self, request: Request) -> bool:
-        """Return whether the framework may find another secret in a request than the cache."""
-        tokens = self.settings.tokens
-        header = None if tokens is None else request.value(b"cookie")
-        return tokens is not None and header is not None and tokens.secret(header.decode("latin-1")) is None
-
-    def unchanged(self, page: Page, request: Request) -> Reply | None:
-        """Return a 304 if the client has the page already, otherwise None."""
-        return not_modified(page, request, self.wall())
 
     # Storing.
 
@@ -137,23 +123,26 @@ class Storing:
             if response.status in rules.SERVER_ERRORS:
                 return refusal("error", f"status {response.status}")
             return NO_LIFETIME
-        length = response.single(b"content-length")
-        if length is not None and int(length) > self.policy.max_body:
+        lines = response.lines
+        length = int(lines[b"content-length"][0]) if b"content-length" in lines else None
+        if length is not None and length > self.options.max_body:
             return TOO_LONG
-        fields = self.settings.normalization.fields(response.vary)
-        stored = rules.storable_headers(response.headers)
-        stored = stored if blanked is None else for_one_visitor(stored)
-        page = self._page(response.status, reason, stored, freshness, fields)
+        stored = rules.storable_headers(response.headers, lines.get(b"connection", ()))
+        page = self._page(
+            response, reason, stored if blanked is None else for_one_visitor(stored), freshness, notes.view
+        )
+        page.length = length
         page.blanks = None if blanked is None else blanked.blanks
-        page.view = notes.view
-        page.tags = options.cache_tags(map(decoded, response.lines.get(CACHE_TAG, ())))
+        if CACHE_TAG in lines:
+            page.tags = checks.cache_tags(map(decoded, lines[CACHE_TAG]))
         return self._refusal(page, notes, request) or page
 
     def without_lost(self, request: Request, response: Response) -> Response:
         """Return a response without the cookies that the page loses, unless it is for one visitor and the application
         has seen all cookies."""
-        lost = self._lost_by(request) if b"set-cookie" in response.lines else ()
-        if not lost:
+        lost = self.options.lost
+        names = lost.of(request.host, request.path) if lost is not None and b"set-cookie" in response.lines else ()
+        if not names:
             return response
         if not request.loses_cookies and OF_ONE_VISITOR & response.control.directives.keys():
             # A cookie that the application sets without having seen it would replace the visitor's.
@@ -161,42 +150,48 @@ class Storing:
         kept = [
             (name, value)
             for name, value in response.headers
-            if name != b"set-cookie" or value.partition(b"=")[0].strip() not in lost
+            if name != b"set-cookie" or value.partition(b"=")[0].strip() not in names
         ]
         return response if len(kept) == len(response.headers) else Response(response.status, kept)
 
     def note_lost(self, request: Request, response: Response) -> None:
         """Note whether a page that may lose cookies is for one visitor."""
-        if self.settings.lost_cookies is None or request.method != "GET":
+        lost = self.options.lost
+        if lost is None or request.method != "GET":
             return
         if OF_ONE_VISITOR & response.control.directives.keys():
             self.shared_pages.remove(request.key)
-        elif response.status == HTTPStatus.OK and self._lost_by(request):
-            self.shared_pages.add(request.key)
-
-    def _lost_by(self, request: Request) -> frozenset[bytes]:
-        """Return the cookies that the page of a request loses."""
-        if self.settings.lost_cookies is None:
-            return frozenset()
-        return self.settings.page_rules.lost_by(request.host, request.path)
+        elif response.status == HTTPStatus.OK and lost.of(request.host, request.path):
+            self.shared_pages.add(request.key, True)
 
     def _refused(self, request: Request, response: Response) -> Refusal | None:
         """Return the reason for which the headers of a response or of its request forbid storing it, or None."""
         authorized = not request.is_plain and request.value(b"authorization") is not None
-        why = rules.refusal(response, self.policy, authorized=authorized)
+        why = rules.refusal(response, authorized=authorized)
         if why is not None or request.is_plain:
             return why
         return BY_REQUEST if b"no-store" in rules.request_directives(request.value(b"cache-control")) else None
 
     def _freshness(self, request: Request, response: Response, seconds: float) -> rules.Freshness:
-        page_rules = self.settings.page_rules
-        rule = page_rules.of(request.host.lower(), request.path) if page_rules else NO_RULE
-        return rules.freshness(response, self.policy, wall=self.wall(), seconds=seconds, rule=rule)
+        options = self.options
+        return rules.freshness(
+            response,
+            wall=self.wall(),
+            seconds=seconds,
+            rule=NO_RULE if options.page_rules is None else options.page_rules.of(request.host, request.path),
+            while_revalidate=options.stale_while_revalidate,
+            if_error=options.stale_if_error,
+        )
 
     def _page(
-        self, status: int, reason: str, headers: Headers, freshness: rules.Freshness, fields: frozenset[bytes]
+        self, response: Response, reason: str, headers: Headers, freshness: rules.Freshness, view: str | None
     ) -> Page:
-        return Page(status, reason, headers, freshness, fields, self.clock(), cache_status=self.settings.cache_status)
+        fields = self.options.normalization.fields(response.vary) if response.vary else NO_FIELDS
+        page = Page(response.status, reason, headers, freshness, fields, self.clock(), cache_status=self.options.status)
+        page.view = view
+        if not rules.TARGETED.isdisjoint(response.lines):
+            page.targeted = rules.targeted_headers(response.headers)
+        return page
 
     def _refusal(self, page: Page, notes: PageNotes, request: Request) -> Refusal | None:
         """Return the reason for which the application's notes or the request forbid storing the page, or None.
@@ -205,17 +200,17 @@ class Storing:
         """
         if notes.refused is not None:
             return notes.refused
-        if self.settings.needs_notes and not notes.is_keyed:
+        if self.options.companion and not notes.is_keyed:
             return NO_COMPANION
-        if self.settings.tokens is not None and may_hide_tokens(page.headers):
+        if self.options.tokens is not None and may_hide_tokens(page.headers):
             return HIDDEN
         page.fields |= notes.fields
         if page.blanks is not None and COOKIE in page.fields:
             return WHOLE_COOKIE
-        if request.has_session and COOKIE not in page.fields and not page.fields >= self.settings.sessions.fields:
+        if request.has_session and COOKIE not in page.fields and not page.fields >= self.options.sessions.fields:
             return SESSION
-        if (of_visitor := _of_visitor(page, request)) is not None:
-            return of_visitor
+        if page.freshness.value_cookies is not None and (why := _of_visitor(page, request)) is not None:
+            return why
         if not request.is_safe:
             return UNSAFE
         return _refused_encoding(page, request) if b"accept-encoding" in page.fields else None
@@ -230,36 +225,41 @@ class Storing:
             None, or the reason if it is not stored.
         """
         notes.settle()
-        why = self._refusal(page, notes, request) or shown_cookie(page, request) or _add_tags(page, notes)
+        why = self._refusal(page, notes, request)
+        if why is None and request.cookie:
+            why = shown_cookie(page, request.cookie, request)
+        if why is None and (page.tags or notes.tags):
+            why = _add_tags(page, notes)
         if why is not None:
             return why
         if page.blanks is not None and page.blanks.random_bytes is not None:
             # Each answer has another length.
             page.headers = without(page.headers, {b"content-length"})
-        elif page.status not in BODILESS and single(page.headers, b"content-length") is None:
+        elif page.length is None and page.status not in BODILESS:
             # Servers would otherwise send the body in chunks.
             page.headers.append((b"content-length", b"%d" % page.size))
+            page.length = page.size
         page.since = since
         page.prepare(self.clock())
         why = self.stored.put(request, page)
         if why is None:
             self.figures.count("stored")
-            self.report(request, page)
+            if request.traces is not None:
+                self.report(request, page)
         return why
 
     def updated(self, request: Request, stored: Page, headers: Headers, seconds: float) -> tuple[Page, Refusal | None]:
         """Return a copy of a stored page with the headers of a 304 that has validated it, and the reason why it must
         not be stored, or None. The 304 may set a cookie, for example."""
         merged = rules.updated_headers(stored.headers, headers)
-        arrived = merged + rules.updated_targeted(stored.freshness.targeted, headers)
+        arrived = merged + rules.updated_targeted(stored.targeted, headers)
         arrived += [pair for pair in headers if pair[0] == b"age"]
         response = Response(stored.status, arrived)
-        freshness = self._freshness(request, response, seconds)
-        fields = stored.fields | self.settings.normalization.fields(response.vary)
-        page = self._page(stored.status, stored.reason, merged, freshness, fields)
+        page = self._page(response, stored.reason, merged, self._freshness(request, response, seconds), stored.view)
+        page.fields |= stored.fields
+        page.length = stored.length
         page.fill(stored.body)
-        page.view = stored.view
-        page.tags = options.cache_tags(map(decoded, values(headers, CACHE_TAG))) or stored.tags
+        page.tags = checks.cache_tags(map(decoded, values(headers, CACHE_TAG))) or stored.tags
         return page, self._refused(request, response)
 
     def refused(self, why: Refusal, request: Request, view: str) -> None:
@@ -272,14 +272,14 @@ class Storing:
         """Report to a developer who asks what became of a response of the application."""
         traces = request.traces
         if traces is not None:
-            traces.outcome, traces.sessions = outcome, self.settings.sessions.fields
+            traces.outcome, traces.sessions = outcome, self.options.sessions.fields
             traces.figures = self.figures
 
     # Removing.
 
     def invalidate(self, request: Request, status: int, headers: Headers) -> None:
         """Remove the pages that a successful request with an unsafe method has outdated."""
-        if not (self.policy.invalidate and rules.is_invalidating(request.method, status)):
+        if not (self.options.invalidate and rules.is_invalidating(request.method, status)):
             return
         outdated = {self.stored.tag_of(request.host, request.path, request.query)}
         for name in (b"location", b"content-location"):
@@ -304,9 +304,8 @@ def _of_visitor(page: Page, request: Request) -> Refusal | None:
 
     The author of such a page did not say that it may be used again: it may show the visitor's basket.
     """
-    values = page.freshness.value_cookies
-    header = None if values is None else request.value(b"cookie")
-    if values is None or header is None:
+    values, header = page.freshness.value_cookies or (), request.cookie
+    if header is None:
         return None
     # A header that frameworks may read differently is refused elsewhere, if the page depends on a single cookie.
     for name in sorted(cookies(header) or {COOKIE: b""}):
@@ -328,7 +327,7 @@ def _refused_encoding(page: Page, request: Request) -> Refusal | None:
 def _add_tags(page: Page, notes: PageNotes) -> Refusal | None:
     """Add the tags that the application noted. Return the reason if the page must not be stored with its tags."""
     try:
-        page.tags = options.tags("the tags of a page", sorted({*page.tags, *notes.tags}))
+        page.tags = checks.tags("the tags of a page", sorted({*page.tags, *notes.tags}))
     except (TypeError, ValueError) as error:
         logger.warning("A page is not stored: %s", error)
         return WRONG_TAGS

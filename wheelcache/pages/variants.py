@@ -43,7 +43,10 @@ LONGEST_ENCODINGS: Final = 200
 """Bytes. Browsers send less than 40."""
 
 LONGEST_FIELD: Final = 4096
-_SAFE: Final = re.compile(rb"[\t\x20-\x7e\x80-\xff]{0,%d}" % LONGEST_FIELD)
+_SAFE: Final = rb"[\t\x20-\x7e\x80-\xff]{0,%d}" % LONGEST_FIELD
+is_safe: Final = re.compile(_SAFE).fullmatch
+is_safe_text: Final = re.compile(_SAFE.decode("latin-1")).fullmatch
+"""Return None if a value must not be a part of a key: it is oversized or has control characters."""
 
 _COOKIE_NAME: Final = re.compile(rb"[!#-'*+.^-z|~0-9A-Z-]+")
 _QUOTED: Final = re.compile(rb'"(?:[^"\\]|\\.)*"')
@@ -63,11 +66,6 @@ Raw = tuple[bytes | str | None, ...]
 def cookie_field(name: bytes) -> bytes:
     """Return the field that stands for the cookie ``name``."""
     return COOKIE + b" " + name
-
-
-def is_safe(value: bytes) -> bool:
-    """Return whether a value may be a part of a key: it is not oversized and has no control characters."""
-    return _SAFE.fullmatch(value) is not None
 
 
 def cookies(header: bytes) -> dict[bytes, bytes] | None:

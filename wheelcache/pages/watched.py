@@ -24,7 +24,7 @@ from typing import Any, Final, SupportsIndex
 
 from wheelcache.pages.accesses import asks_whether_it_exists, tests_an_attribute
 from wheelcache.pages.notes import PageNotes, Uncalled
-from wheelcache.pages.reads import Reads, caller, read_at
+from wheelcache.pages.reads import Reads, read_at
 from wheelcache.pages.reasons import refusal
 from wheelcache.pages.request import BYPASSING, KEYED_HEADERS
 from wheelcache.pages.rules import CONDITIONS
@@ -33,7 +33,7 @@ from wheelcache.pages.variants import cookies, environ_name
 
 IN_THE_KEY: Final = frozenset(
     (
-        *("REQUEST_METHOD", "SCRIPT_NAME", "PATH_INFO", "QUERY_STRING", "HTTP_HOST"),
+        *("REQUEST_METHOD", "wsgi.url_scheme", "SCRIPT_NAME", "PATH_INFO", "QUERY_STRING", "HTTP_HOST"),
         *("SERVER_SOFTWARE", "GATEWAY_INTERFACE", "werkzeug.request"),
         *map(environ_name, CONDITIONS),
         *map(environ_name, BYPASSING),
@@ -60,12 +60,28 @@ after that, and those that change it without reading."""
 ALL_HEADERS: Final = refusal("all headers", "reads all headers")
 SOME_COOKIES: Final = "whether there are cookies"
 
+_latin_1: Final = partial(str, encoding="latin-1")
+
+NONE: Final[frozenset[str]] = frozenset()
+
 MOST_UNCALLED: Final = 1000
 BEYOND: Final = -1
 """The number of copies of a part that are distinguished, and the number of all others."""
 
+CONTAINERS: Final = ("wheelcache.", "collections.abc", "werkzeug.datastructures.", "django.utils.datastructures")
+"""The modules of containers, whose methods read on behalf of their callers."""
+
 WRAPPERS: Final = ("__getattr__", "__getattribute__")
 """Functions that get an attribute on behalf of their caller, such as that of the request of Django REST framework."""
+
+
+def caller() -> FrameType:
+    """Return the frame of the code that reads."""
+    frame = sys._getframe(1)
+    # Each read passes four frames of a container.
+    while str(frame.f_globals.get("__name__")).startswith(CONTAINERS) and frame.f_back is not None:
+        frame = frame.f_back
+    return frame
 
 
 class Watch:
@@ -78,8 +94,11 @@ class Watch:
         passing: the modules of the framework that pass parts on without reading them.
 
     Attributes:
+        harmless: parts and names of modules of the framework, whose reads of these parts do not count either.
         changed: the parts that middleware inside the cache has changed: see ``inside``.
     """
+
+    harmless: frozenset[tuple[str, Any]] = frozenset()
 
     def __init__(
         self,
@@ -94,8 +113,8 @@ class Watch:
         self.noted: set[str] = set()
         self.changed: frozenset[str] = frozenset()
         self.ends = ends
-        # This call makes the notes complete. Later reads are added, including reads by a streamed body.
-        notes.vary_on()
+        # The notes are complete now. Later reads are added, including reads by a streamed body.
+        notes.is_keyed = True
 
     def counts(self, what: str) -> bool:
         """Return whether the read of a part is to be noted, and record which code reads it.
@@ -116,17 +135,17 @@ class Watch:
 
     def is_own(self, what: str, reader: FrameType) -> bool:
         """Return whether the framework reads a part that it reads for every page."""
-        return self.own.get(what) is reader.f_globals
+        is_own = self.own.get(what) is reader.f_globals or (what, reader.f_globals.get("__name__")) in self.harmless
+        return is_own or self.is_exempt(reader)
+
+    def is_exempt(self, reader: FrameType) -> bool:
+        """Return whether the framework reads the request for another purpose than the page."""
+        return False
 
     def refuse(self, reason: str, what: str) -> None:
         """Keep the page from being stored because of a read, if the read counts."""
         if self.counts(what):
             self.notes.refuse(reason, f"reads {_shown(what)}")
-
-    def passes(self, what: str, frame: FrameType) -> bool:
-        """Return whether a frame gets a part that it only passes on, or whose reads by the frame do not count."""
-        module = frame.f_globals.get("__name__")
-        return module in self.passing or self.notes.ignored.contain(what, frame, self.ends)
 
     def refuse_changed(self, what: str) -> None:
         """Keep the page from being stored because it depends on a part that middleware has changed."""
@@ -213,11 +232,14 @@ def _reduced(base: Any, data: Any, protocol: SupportsIndex) -> Any:
 
 def _reads_one(method: Callable[..., Any]) -> Callable[..., Any]:
     def read(self: Any, key: Any, *args: Any, **kwargs: Any) -> Any:
-        part = self._called()
+        part = self._part
         if part is None:
             return method(self, key, *args, **kwargs)
-        # Another kind of key may be equal to a string, such as a lazy translation.
-        part.note(str(key))
+        # As in ``_called``: a page reads some items twenty times.
+        part.uncalled.places.pop(self._number, None)
+        if key not in part.unnoted:
+            # Another kind of key may be equal to a string, such as a lazy translation.
+            part.note(str(key))
         return method(part.data, key, *args, **kwargs)
 
     return read
@@ -272,15 +294,19 @@ class WatchedPart:
     Attributes:
         kind: the class of its copies, without the framework's.
         whole, reason: the name of all items together, and the reason for which a page that reads them is not stored.
-        data: as given.
+        data, watch: as given.
+        harmless: the items on which no page depends.
+        unnoted: the items whose reads need no note in this run.
         uncalled: the copies of which no method has been called. The notes of the page have it, too.
     """
 
     kind: Any = Copy
     whole: str
     reason: str
+    harmless: frozenset[str] = frozenset()
 
     def __init__(self, data: Any, watch: Watch) -> None:
+        self.unnoted = self.harmless if watch.notes.traces is None and not watch.changed else NONE
         self.data = data
         self.watch = watch
         self.uncalled = Uncalled(self.whole, self.reason, {})
@@ -314,10 +340,14 @@ class WatchedPart:
         accesses = frame
         while frame.f_code.co_name in WRAPPERS and frame.f_back is not None:
             frame = frame.f_back
-        if asks_whether_it_exists(frame, name):
+        if name in frame.f_code.co_consts and asks_whether_it_exists(frame, name):
             return value
         copy, notes, places = self.copy(), self.watch.notes, self.uncalled.places
-        if not self.watch.passes(self.whole, frame):
+        if not (
+            frame.f_globals.get("__name__") in self.watch.passing
+            or notes.ignored.contain(self.whole, frame, self.watch.ends)
+        ):
+            # A frame that passes the part on, or whose reads do not count, needs no note.
             if len(places) < MOST_UNCALLED:
                 copy._number = next(self._numbers)
                 copy._accessed = (frame.f_code, frame.f_lasti) if frame is accesses else None
@@ -381,8 +411,8 @@ class WatchedCookies(WatchedPart):
 
     def __init__(self, data: Any, header: bytes, watch: Watch) -> None:
         super().__init__(data, watch)
-        sent = cookies(header)
-        if sent is None or {name.decode("latin-1") for name in sent} != set(dict.keys(data)):
+        sent = cookies(header) if header else {}
+        if sent is None or {*map(_latin_1, sent)} != {*dict.keys(data)}:
             watch.notes.refuse(UNUSUAL_COOKIES.reason, UNUSUAL_COOKIES.detail)
 
     def note(self, name: str) -> None:
@@ -400,6 +430,7 @@ class WatchedEnviron(WatchedPart):
     """The environ of a request, or the one that a framework makes of the scope."""
 
     whole, reason = "all headers", ALL_HEADERS.reason
+    harmless = IN_THE_KEY
 
     def note(self, name: str) -> None:
         watch = self.watch
@@ -413,18 +444,19 @@ class WatchedEnviron(WatchedPart):
         elif name.startswith("HTTP_") or name in ("CONTENT_TYPE", "CONTENT_LENGTH"):
             if watch.counts(name):
                 watch.notes.vary_on(headers=[name.removeprefix("HTTP_").replace("_", "-")])
-        elif not (name in watch.noted or name.startswith(("wsgi.", "wheelcache.")) or self._is_of_the_process(name)):
-            watch.refuse("environ", name)
+        elif not (
+            name in watch.noted
+            or name.startswith(("wsgi.", "wheelcache."))
+            # Some servers add the environment variables of the process.
+            or (name in os.environ and self.data.get(name) == os.environ[name])
+        ) and watch.counts(name):
+            watch.notes.refuse("environ", f"reads {_shown(name)}")
 
     def note_written(self, items: Mapping[Any, Any]) -> None:
         for name in items:
             if not name.startswith(FROM_CLIENT) and name not in self.watch.own:
                 # The application knows its own items. Middleware may derive the others from reads that do not count.
                 self.watch.noted.add(name)
-
-    def _is_of_the_process(self, name: str) -> bool:
-        """Return whether an item is from the environment variables, which some servers add."""
-        return name in os.environ and self.data.get(name) == os.environ[name]
 
 
 class WatchedParameters(WatchedPart):
@@ -447,7 +479,7 @@ class WatchedParameters(WatchedPart):
         self._traces.unread.clear()
 
     def accessed(self, value: Any, name: str, frame: FrameType) -> Any:
-        if not asks_whether_it_exists(frame, name):
+        if not (name in frame.f_code.co_consts and asks_whether_it_exists(frame, name)):
             if self.uncalled.places:
                 self.note_all()
             self.uncalled.places[value._number] = None

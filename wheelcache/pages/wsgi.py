@@ -20,11 +20,10 @@ from wheelcache.pages.headers import FOR_THE_CACHE, WsgiHeaders, as_bytes, as_te
 from wheelcache.pages.keys import encoded_slashes, page_key
 from wheelcache.pages.local_requests import ask_wsgi, drain
 from wheelcache.pages.notes import NOTES_KEY, UNREADABLE
+from wheelcache.pages.page import Renewal, Reply
 from wheelcache.pages.pages import Decision, Pages, Selected, Wait
-from wheelcache.pages.query import QueryRules
 from wheelcache.pages.reads import WHY, Reads
 from wheelcache.pages.rehearsed import Rehearsed
-from wheelcache.pages.replies import Renewal, Reply
 from wheelcache.pages.request import (
     KEYED_HEADERS,
     NOBODY,
@@ -35,7 +34,7 @@ from wheelcache.pages.request import (
 )
 from wheelcache.pages.rules import CONDITIONS
 from wheelcache.pages.run import BODY, ERROR, FILE, WRITE, Forward, Run
-from wheelcache.pages.variants import Raw, Variants, environ_name, is_safe
+from wheelcache.pages.variants import Raw, Variants, environ_name, is_safe_text
 
 Environ = dict[str, Any]
 ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
@@ -79,10 +78,8 @@ class WsgiRequest:
         self.host: str = environ.get("HTTP_HOST", "")
         self.path: str = environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")
         self.query: str = environ.get("QUERY_STRING", "")
-
-    @property
-    def traces(self) -> Reads | None:
-        return self.environ.get(WHY)
+        self.traces: Reads | None = environ.get(WHY)
+        self.cookie = environ["HTTP_COOKIE"].encode("latin-1") if "HTTP_COOKIE" in environ else None
 
     def value(self, name: bytes) -> bytes | None:
         value = self.environ.get(environ_name(name))
@@ -109,24 +106,25 @@ class WsgiRequest:
         # Django takes them for the entries without HTTP_. Servers make them from names with underscores.
         if "HTTP_CONTENT_TYPE" in environ or "HTTP_CONTENT_LENGTH" in environ:
             return False
-        return all(is_safe(value.encode("latin-1")) for name, value in environ.items() if name[:5] == "HTTP_")
+        return not [name for name, value in environ.items() if name[:5] == "HTTP_" and is_safe_text(value) is None]
 
 
 class WsgiCache:
     """A WSGI application that caches the pages of another one."""
 
-    def __init__(self, app: App, pages: Pages, query: QueryRules | None) -> None:
+    def __init__(self, app: App, pages: Pages) -> None:
         self._app = app
         self._pages = pages
-        self._query = query
+        options = pages.options
+        self._query = options.query
         self._find = pages.find
         self._clock = pages.clock
         self._served = pages.figures.served
-        self._sessions = pages.storing.settings.sessions
+        self._sessions = options.sessions
         self._find_session = self._sessions.find_in_text
         self._mode = pages.mode
-        self._tokens = pages.storing.settings.tokens
-        self._lost = pages.storing.settings.lost_cookies
+        self._tokens = options.tokens
+        self._lost = options.lost
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         if self._query is not None and self._mode.fast_method and environ.get("QUERY_STRING"):
@@ -298,6 +296,7 @@ class _Exchange:
         if run.conditions is not None:
             for name in REPLACED:
                 environ.pop(name, None)
+        if run.conditions:
             environ |= {environ_name(name): value.decode("latin-1") for name, value in run.conditions}
         if "wsgi.input_terminated" in environ:
             environ["wsgi.input"] = _Input(run, environ["wsgi.input"])

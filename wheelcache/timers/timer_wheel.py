@@ -19,7 +19,7 @@ from math import ceil, inf
 from typing import Any, Final
 
 from wheelcache.core import CoreClass
-from wheelcache.core.contract import ABSENT, ANY, BATCH, WAKE, Core, Record, RemovalCause, Removals
+from wheelcache.core.contract import BATCH, WAKE, Core, Record, RemovalCause, Removals
 from wheelcache.engine import options
 from wheelcache.engine.keys import KeyProxies, unwrap
 from wheelcache.engine.runtime.alarm import AlarmEvent
@@ -102,11 +102,11 @@ class TimerWheel:
 
     # Scheduling. These methods raise WheelClosed after ``stop``.
 
-    def schedule(self, core: Core, key: Hashable, value: Any, delay: float, mode: int = ANY) -> int:
-        """Set an entry of one of the cores, and return the outcome."""
+    def schedule(self, store: Callable[..., int], key: Hashable, value: Any, delay: float) -> int:
+        """Store an entry by ``store``, the ``set`` or ``add`` of one of the cores, and return the outcome."""
         outcome = WAKE
         try:
-            outcome = core.set(key, value, delay, mode=mode)
+            outcome = store(key, value, delay)
         finally:
             # Also after an exception: the timer may be set, and then later timers rely on the thread that it wakes.
             self._scheduled(outcome)
@@ -124,7 +124,7 @@ class TimerWheel:
         removed: Removals = []
         timers.delete(key, removed=removed)
         if removed and not is_soon:
-            self.schedule(timers, key, removed[0][1], delay, ABSENT)
+            self.schedule(timers.add, key, removed[0][1], delay)
         else:
             self._due += removed
             self._submit_due()
@@ -135,7 +135,7 @@ class TimerWheel:
         if self.timers.times(key) is not None:
             return False
         if delay > 0:
-            return bool(self.schedule(self.timers, key, value, delay, ABSENT))
+            return bool(self.schedule(self.timers.add, key, value, delay))
         self._due.append((key, value, RemovalCause.EXPIRED))
         self._submit_due()
         return True

@@ -78,7 +78,7 @@ class Timers:
             WheelClosed: after ``stop``.
         """
         key, delay = self._adapt(key), options.seconds("delay", delay)
-        self._wheel.schedule(self._wheel.timers, key, value, delay)
+        self._wheel.schedule(self._wheel.timers.set, key, value, delay)
 
     def move_timer(self, key: Hashable, delay: float) -> bool:
         """Give a timer a new delay. Return False if ``key`` has no timer.
@@ -178,7 +178,7 @@ class Timers:
             WheelClosed: after ``stop``.
         """
         job = PeriodicJob(options.seconds("period", period), options.function("fn", fn))
-        self._wheel.schedule(self._wheel.events, job, job, job.period)
+        self._wheel.schedule(self._wheel.events.set, job, job, job.period)
 
     def stop(self) -> None:
         """Drop all timers and jobs, and set all events. It may be called again; every other call raises WheelClosed."""

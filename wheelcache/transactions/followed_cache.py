@@ -10,7 +10,7 @@ from wheelcache.cache import Cache
 from wheelcache.engine import options
 from wheelcache.engine.keys import CALLERS
 from wheelcache.engine.loading.steps import drive
-from wheelcache.engine.writing.write_moments import WritesSince
+from wheelcache.engine.writing.write_moments import WriteMoments, WritesSince
 from wheelcache.transactions.overlay import Overlay
 from wheelcache.transactions.transaction import OfThread, Transaction
 
@@ -39,7 +39,7 @@ class FollowedCache:
         # The entries of a host cache have a ``max_size``.
         self.outlives_process = has_store or "max_size" in checked
         self._engine = cache.engine
-        self._moments = cache.engine.record_writes()
+        self._moments = cache.engine.watcher(WriteMoments, WriteMoments)
         self.has_store = has_store
         self._bounds = checked["max_entries"], checked.get("max_weight", checked.get("max_size"))
 

@@ -5,12 +5,12 @@ import pytest
 from tests.engine.loading import test_load_steps as steps
 from wheelcache.core.contract import MISSING
 from wheelcache.engine.loading.loads import Loads
-from wheelcache.engine.turns import Is, Turns
+from wheelcache.engine.turns import Is, Turn, Turns
 from wheelcache.engine.writing.entry_writer import EntryWriter
 
 
 def never_late(patch):
-    patch(Turns, "_is_late_for", lambda turns, turn: False)
+    patch(Turn, "is_late_to_join", lambda turn: False)
 
 
 def watched_since_the_store(patch):

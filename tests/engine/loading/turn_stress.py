@@ -24,6 +24,7 @@ from tests.fill_waits.callers import LONG, aget_or_lease, get_or_lease
 from tests.waiting import PATIENCE, happens
 from wheelcache import Cache, LoadTimeout
 from wheelcache.engine.runtime.request_scope import end_request
+from wheelcache.fill_waits.leased_reads import LeasedReads
 
 PROCESSES = 2
 THREADS = 3
@@ -179,7 +180,7 @@ class Process:
         cache, tags = self.cache, [_tag(key), _leased(key)]
         # The set that may follow answers this miss: it is refused after a drop of one of the tags.
         cache.engine.misses().note(_leased(key))
-        fill = cache.engine.lease_fill(_leased(key))
+        fill = LeasedReads(cache.engine).fill(_leased(key))
         ways = {
             lambda value: cache.set(_leased(key), value, 60, tags=tags): 60,
             # As a TieredCache does.

@@ -15,6 +15,7 @@ from tests.waiting import PATIENCE, until, waiting
 from wheelcache import Cache
 from wheelcache.engine.runtime.clock import ManualClock
 from wheelcache.engine.runtime.request_scope import end_request
+from wheelcache.fill_waits.leased_reads import LeasedReads
 
 pytestmark = [pytest.mark.deep, compiled_core]
 
@@ -231,7 +232,7 @@ FILLING = {
     "set": lambda cache: cache.set("k", 7),
     "set_many": lambda cache: cache.set_many({"k": 7}),
     "get_or_load": lambda cache: cache.get_or_load("k", lambda: 7),
-    "lease_fill": lambda cache: cache.engine.lease_fill("k")(7, ()),
+    "lease_fill": lambda cache: LeasedReads(cache.engine).fill("k")(7, ()),
 }
 
 

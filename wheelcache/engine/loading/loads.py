@@ -275,20 +275,15 @@ class Loads:
         stored = TAKEN
         if request.is_at_once:
             turn = Turn(self.turns, request.key, request.watched, request.names)
-            try:
-                stored = self.begin(turn, request)
-                if stored is MISSING:
-                    stored = self.finish(turn, request, request.complete(request.loader()))
-            except BaseException as error:
-                if stored is MISSING:
-                    self.fail(turn, request, error)
-                raise
-            finally:
-                # Twice: the second call completes an interrupted one.
+            with turn, turn:
                 try:
-                    turn.close()
-                finally:
-                    turn.close()
+                    stored = self.begin(turn, request)
+                    if stored is MISSING:
+                        stored = self.finish(turn, request, request.complete(request.loader()))
+                except BaseException as error:
+                    if stored is MISSING:
+                        self.fail(turn, request, error)
+                    raise
         if stored is TAKEN:
             stored = result(drive(self.load(request)))
         if type(stored) is not Serialized:
@@ -306,21 +301,17 @@ class Loads:
         stored = TAKEN
         if request.is_at_once:
             turn = Turn(self.turns, request.key, request.watched, request.names)
-            try:
-                stored = self.begin(turn, request)
-                if stored is MISSING:
-                    value = request.loader()
-                    value = request.complete(await value if isawaitable(value) else value)
-                    stored = self.finish(turn, request, value)
-            except BaseException as error:
-                if stored is MISSING:
-                    self.fail(turn, request, error)
-                raise
-            finally:
+            with turn, turn:
                 try:
-                    turn.close()
-                finally:
-                    turn.close()
+                    stored = self.begin(turn, request)
+                    if stored is MISSING:
+                        value = request.loader()
+                        value = request.complete(await value if isawaitable(value) else value)
+                        stored = self.finish(turn, request, value)
+                except BaseException as error:
+                    if stored is MISSING:
+                        self.fail(turn, request, error)
+                    raise
         if stored is TAKEN:
             stored = result(await drive_async(self.load(request)))
         if type(stored) is not Serialized:
@@ -342,7 +333,7 @@ class Loads:
         value and calls ``finish`` or ``fail``; otherwise the value, if another caller has just stored it, or TAKEN, if
         the caller must wait, or leads the key itself. It then calls ``load``.
 
-        The caller calls ``turn.close`` in a ``finally``, whatever this returns or raises.
+        The caller is in a ``with turn, turn``.
         """
         if not self.turns.lead(turn):
             return TAKEN
@@ -410,7 +401,7 @@ class Loads:
     ) -> StepsTo[Outcome | None]:
         """Lead a turn, or wait for one. Return None if the caller has to look again."""
         turn = Turn(self.turns, request.key, request.watched, request.names)
-        try:
+        with turn, turn:
             found = self.begin(turn, request)
             if found is TAKEN and not turn.is_behind:
                 try:
@@ -440,11 +431,6 @@ class Loads:
             else:
                 value, failure = self._results.outcome(turn, request, value)
             return (value, None) if failure is None else self._stale_instead(request, failure)
-        finally:
-            try:
-                turn.close()
-            finally:
-                turn.close()
 
     def _wait_for_process(
         self, turn: Turn, request: LoadRequest, deadline: float | None, background: Background

@@ -19,7 +19,7 @@ from wheelcache.engine.loading.steps import InSteps, Loader, Steps, as_it_is, ca
 from wheelcache.errors import note_key
 
 Stored = tuple[int, Removals | None]
-"""The outcome of ``core.set``, and the entries that it removed."""
+"""The outcome of ``core.fill``, and the entries that it removed."""
 
 
 class LoadRequest:
@@ -239,7 +239,7 @@ class Target(Protocol):
         names: tuple[str, ...],
         group: str | None = None,
     ) -> Stored:
-        """Weigh the value and call ``core.set`` with ``watch``. Raise the weigher's error."""
+        """Weigh the value and call ``core.fill``. Raise the weigher's error."""
 
     def announce(self, outcome: int, removed: Removals | None) -> None:
         """Notify the listener and the leases, wake the wheel, evict more. Called when no caller waits, since a

@@ -6,14 +6,15 @@ and every TTL through ``EntryWriter.seconds``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Hashable, Iterable
+from functools import partial
 from math import inf
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from wheelcache.core import WriteState
 from wheelcache.core.access import DEFAULT_TTL, MAX_FAST_TTL, TTL
 from wheelcache.core.contract import (
-    ANY,
     BATCH,
     CHANGED,
     COMPLETED,
@@ -22,24 +23,25 @@ from wheelcache.core.contract import (
     MISSING,
     MORE,
     OUTDATED,
-    SAME,
     STORED,
     WAKE,
     Core,
+    Labels,
     RemovalCause,
     Removals,
     Watch,
 )
 from wheelcache.core.reusable import USUAL, check_reusable
 from wheelcache.engine import options
-from wheelcache.engine.codec import UndecodedLog
+from wheelcache.engine.codec import UndecodedLog, size_of
 from wheelcache.engine.keys import CALLERS, GROUP, KeyProxies, group_of, unwrap
 from wheelcache.engine.loading.misses import Misses
 from wheelcache.engine.runtime.wheel_driver import WheelDriver
+from wheelcache.engine.write_watcher import WriteWatcher
 from wheelcache.engine.writing.gate import Gate
 from wheelcache.engine.writing.removal_listener import RemovalListener
-from wheelcache.engine.writing.write_moments import WriteMoments
-from wheelcache.fill_waits.fill_turns import FillTurns
+
+W = TypeVar("W", bound=WriteWatcher)
 
 Weigher = Callable[[Any, Any], int]
 
@@ -51,55 +53,54 @@ class EntryWriter(WriteState):
     """The writes of one cache.
 
     Args:
+        options: the arguments of ``Cache``, checked.
         keys: adapts the callers' keys to the core.
-        ttl: the TTL in seconds that DEFAULT_TTL stands for; None for no expiry.
-        gate: the gate of the cache.
         start_jobs: called after the first write, and after the first write since ``expect_first_write``.
 
     Attributes:
         name: the name of the cache.
-        leases: the leases, whose waiters receive the values.
         has_weigher: whether entries have weights.
         listener: notified of removals.
-        moments: the moments of the writes, once ``record_writes`` was called; otherwise None.
+        watchers: notified of writes. Their order does not matter.
         usual_outcome: the outcome of a ``set`` that needs no further work. It equals no outcome if the next write must
             start the wheel thread (after a fork) or the periodic jobs.
     """
 
     __slots__ = (
-        *("_start_jobs", "_core", "_driver", "_keys", "_gate", "_ttl", "_undecoded", "_weigher"),
-        *("has_weigher", "listener", "misses", "name"),
+        *("_attaching", "_start_jobs", "_core", "_driver", "_keys", "_gate", "_ttl", "_undecoded", "_weigher"),
+        *("has_weigher", "listener", "misses", "name", "watchers"),
     )
 
     def __init__(
         self,
-        name: str,
+        options: Any,
         core: Core,
         driver: WheelDriver,
-        leases: FillTurns,
         listener: RemovalListener,
-        weigher: Weigher | None,
         misses: Misses,
-        *,
         keys: KeyProxies,
-        ttl: float | None,
         gate: Gate,
         start_jobs: Callable[[], object],
     ) -> None:
-        self.name = name
+        self.name = options.name
         self._core = core
         self._driver = driver
-        self.leases = leases
         self.listener = listener
-        self._weigher = weigher
+        weigher = options.weigher
+        # A weight in bytes includes the entry itself, whose size only the core knows.
+        self._weigher: Weigher | None = (
+            partial(size_of, entry_bytes=core.entry_bytes) if weigher is size_of else weigher
+        )
         self.has_weigher = weigher is not None
         self.misses = misses
         self._keys = keys
-        self._ttl = ttl
+        self._ttl: float | None = options.ttl
         self._gate = gate
         self._start_jobs = start_jobs
-        self._undecoded = UndecodedLog(name, driver.clock)
-        self.moments: WriteMoments | None = None
+        self._undecoded = UndecodedLog(self.name, driver.clock)
+        self.watchers: tuple[WriteWatcher, ...] = ()
+        self.is_watched = False
+        self._attaching: Any = threading.RLock()
         self.usual_outcome = NOTHING_YET
         self.listen(listener.function)
 
@@ -108,21 +109,37 @@ class EntryWriter(WriteState):
         self.listener.set(function)
         self.is_plain = self.listener.function is None and self._weigher is None
 
-    def record_writes(self) -> WriteMoments:
-        """Record the moments of all writes from now on, and return them."""
-        if self.moments is None:
-            self.moments = WriteMoments()
-        return self.moments
+    # Watchers.
 
-    def will_be_written(self, key: Any) -> None:
-        """Record the write of a key that follows."""
-        if self.moments is not None:
-            self.moments.written(key)
+    def watcher(self, kind: type[W], make: Callable[[], W]) -> W:
+        """Return the watcher of a kind. The first call makes and attaches it."""
+        with self._attaching:
+            for each in self.watchers:
+                if isinstance(each, kind):
+                    return each
+            made = make()
+            if made.words is None:
+                self.is_watched = True
+            else:
+                self.record_in(made.words)
+            self.watchers = (*self.watchers, made)
+        return made
 
-    def any_will_be_written(self) -> None:
-        """Record writes of an unknown set of keys, which follow."""
-        if self.moments is not None:
-            self.moments.cleared()
+    def writing(self, name: Hashable) -> None:
+        for each in self.watchers:
+            each.writing(name)
+
+    def writing_any(self) -> None:
+        for each in self.watchers:
+            each.writing_any()
+
+    def refused(self, key: Hashable) -> None:
+        for each in self.watchers:
+            each.refused(key)
+
+    def deleted(self, key: Hashable) -> None:
+        for each in self.watchers:
+            each.deleted(key)
 
     @property
     def records_misses(self) -> bool:
@@ -180,6 +197,10 @@ class EntryWriter(WriteState):
             return 0
         return options.whole("the result of the weigher", self._weigher(unwrap(key), value))
 
+    def _labels(self, key: Any, tags: tuple[str, ...], since: int = 0, group: str | None = None) -> Labels | None:
+        names = self.tag_names(key, tags) if tags or type(key) is not str else ()
+        return (names, since, group) if names or group is not None else None
+
     def tag_names(self, key: Any, tags: tuple[str, ...] = ()) -> tuple[str, ...]:
         """Return the tags of an entry for the core: the caller's ``tags``, and the group of the core's ``key``."""
         names = [CALLERS + tag for tag in tags]
@@ -196,7 +217,6 @@ class EntryWriter(WriteState):
         *,
         grace: float = 0.0,
         exact: bool = False,
-        mode: int = ANY,
         tags: tuple[str, ...] = (),
         since: int = 0,
         group: str | None = None,
@@ -211,9 +231,17 @@ class EntryWriter(WriteState):
         """
         seconds = ttl if type(ttl) is int and 0 < ttl < MAX_FAST_TTL else self.seconds(ttl)
         key, missed = self.adapt_and_pop_miss(key)
-        return self._set(
-            key, value, seconds, grace, exact=exact, mode=mode, since=since or missed, tags=tags, group=group
-        )
+        labels = self._labels(key, tags, since or missed, group)
+        weight, removed = self._begin(key, value)
+        return self._end(key, self._set(key, value, seconds, grace, exact, weight, labels, removed), removed)
+
+    def add(self, key: Any, value: Any, ttl: TTL, tags: tuple[str, ...] = (), since: int = 0) -> int:
+        """Store ``value``, without jitter, unless the key exists. Return the core's outcome. See ``set``."""
+        seconds = self.seconds(ttl)
+        key, missed = self.adapt_and_pop_miss(key)
+        labels = self._labels(key, tags, since or missed)
+        weight, removed = self._begin(key, value)
+        return self._end(key, self._core.add(key, value, seconds, weight, labels, removed), removed)
 
     def set_many(
         self,
@@ -232,9 +260,12 @@ class EntryWriter(WriteState):
         together, removed, refused = 0, self.listener.list(), []
         try:
             for caller_key, key, since, value in begun:
-                names = self.tag_names(key, tags)
-                outcome = self._store(key, value, seconds, 0.0, exact, ANY, MISSING, None, since, removed, names)
+                labels = self._labels(key, tags, since)
+                weight = self._begin(key, value)[0]
+                outcome = self._set(key, value, seconds, 0.0, exact, weight, labels, removed)
                 together |= outcome
+                if outcome == OUTDATED:
+                    self.refused(key)
                 if not outcome & STORED:
                     refused.append(caller_key)
         finally:
@@ -260,7 +291,9 @@ class EntryWriter(WriteState):
             if not times.is_current or times.fresh_until <= self._core.now():
                 break
             value = function(record.value)
-            outcome = self._set(key, value, ttl, grace, mode=SAME, expected=record.value)
+            weight, removed = self._begin(key, value)
+            outcome = self._core.replace(key, value, ttl, record.value, grace, False, weight, removed)
+            self._end(key, outcome, removed)
             if not outcome & CHANGED:
                 return value, outcome
         self.found_expired(key)
@@ -270,7 +303,8 @@ class EntryWriter(WriteState):
         """Give a fresh and current entry a new TTL from now, without jitter. Return False if there is no such entry."""
         seconds = self.seconds(ttl)
         key = self.adapt_and_outdate_miss(key)
-        self.will_be_written(key)
+        if self.watchers:
+            self.writing(key)
         outcome = self._core.touch(key, seconds)
         self.announce(outcome, None)
         if not outcome:
@@ -291,8 +325,9 @@ class EntryWriter(WriteState):
         if not record.times.is_current or record.times.fresh_until <= self._core.now():
             # The step of the core would find out as well, but a transaction would count it among the writes by others.
             return False
-        outcome = self._set(key, record.value, seconds, grace, exact=True, mode=SAME, expected=record.value)
-        return bool(outcome & STORED)
+        weight, removed = self._begin(key, record.value)
+        outcome = self._core.replace(key, record.value, seconds, record.value, grace, True, weight, removed)
+        return bool(self._end(key, outcome, removed) & STORED)
 
     def delete(self, key: Any) -> Any:
         """Remove an entry. Return its value if it was fresh and current, otherwise MISSING."""
@@ -305,39 +340,50 @@ class EntryWriter(WriteState):
         return len([key for key in begun if self._delete(key) is not MISSING])
 
     def _delete(self, key: Any) -> Any:
-        if self.moments is not None:
-            self.moments.written(key)
+        if self.watchers:
+            self.writing(key)
         if self.is_plain:
             value = self._core.delete(key, MISSING)
         else:
             removed = self.listener.list()
             value = self._core.delete(key, MISSING, removed=removed)
             self.listener.notify(removed)
-        if self.leases.open:
-            self.leases.deleted(key)
+        if self.watchers:
+            self.deleted(key)
         return value
 
     # Other writes, with keys of the core.
+
+    def _begin(self, key: Any, value: Any) -> tuple[int, Removals | None]:
+        """Check and weigh a value, and notify the watchers. Return the weight, and the list for the listener."""
+        if type(value) not in USUAL:
+            check_reusable(value)
+        weight = 0 if self._weigher is None else self.weigh(key, value)
+        if self.watchers:
+            self.writing(key)
+        return weight, None if self.listener.function is None else []
 
     def _set(
         self,
         key: Any,
         value: Any,
         ttl: float | None,
-        grace: float = 0.0,
-        exact: bool = False,
-        mode: int = ANY,
-        expected: Any = MISSING,
-        since: int = 0,
-        tags: tuple[str, ...] = (),
-        group: str | None = None,
+        grace: float,
+        exact: bool,
+        weight: int,
+        labels: Labels | None,
+        removed: Removals | None,
     ) -> int:
-        """Store a value, and handle the outcome."""
-        if type(value) not in USUAL:
-            check_reusable(value)
-        removed: Removals | None = None if self.listener.function is None else []
-        names = self.tag_names(key, tags) if tags or type(key) is not str else ()
-        outcome = self._store(key, value, ttl, grace, exact, mode, expected, None, since, removed, names, group)
+        outcome = self._core.set(key, value, ttl, grace, exact, weight, labels, removed)
+        if outcome == OUTDATED and labels is not None and labels[0]:
+            # Readers must not receive the older value after this call. A waiter may then set a newer one.
+            self._core.delete(key, removed=removed)
+        return outcome
+
+    def _end(self, key: Any, outcome: int, removed: Removals | None) -> int:
+        """Handle the outcome of a write, and return it."""
+        if outcome == OUTDATED:
+            self.refused(key)
         if outcome != self.usual_outcome or self._driver.calls_for_thread:
             self.announce(outcome, removed)
         elif removed:
@@ -356,48 +402,19 @@ class EntryWriter(WriteState):
     ) -> tuple[int, Removals | None]:
         """Store a loaded value, unless the key was written, or one of its tags dropped, since ``watch`` began. Return
         the arguments of ``announce``."""
+        labels = (names, 0, group) if names or group is not None else None
         if self.is_plain:
-            outcome = self._core.set(key, value, ttl, grace, False, 0, ANY, MISSING, watch, None, names, group=group)
-            if outcome == OUTDATED:
-                self.leases.refuse(key)
-            return outcome, None
+            return self._core.fill(key, value, ttl, watch, grace, 0, labels), None
         removed = self.listener.list()
-        return self._store(key, value, ttl, grace, False, ANY, MISSING, watch, 0, removed, names, group=group), removed
-
-    def _store(
-        self,
-        key: Any,
-        value: Any,
-        ttl: float | None,
-        grace: float,
-        exact: bool,
-        mode: int,
-        expected: Any,
-        watch: Watch | None,
-        since: int,
-        removed: Removals | None,
-        names: tuple[str, ...],
-        group: str | None = None,
-    ) -> int:
-        weight = 0 if self._weigher is None else self.weigh(key, value)
-        if self.moments is not None and watch is None:
-            self.moments.written(key)
-        written = key, value, ttl, grace, exact, weight, mode, expected, watch, removed, names, since, group
-        outcome = self._core.set(*written)
-        if outcome == OUTDATED:
-            if names and mode == ANY and watch is None:
-                # Readers must not receive the older value after this call. A waiter may then set a newer one.
-                self._core.delete(key, removed=removed)
-            # The value may be outdated, so no waiter receives it.
-            self.leases.refuse(key)
-        return outcome
+        return self._core.fill(key, value, ttl, watch, grace, self.weigh(key, value), labels, removed), removed
 
     def drop_tag(self, name: str) -> int:
         """Turn all entries with a tag, given by the core's name, into misses. Return how many of them are in memory.
 
         The wheel thread removes the entries and notifies the listener, within a second.
         """
-        self.will_be_written(name)
+        if self.watchers:
+            self.writing(name)
         try:
             return self._core.drop_tag(name)
         finally:
@@ -436,8 +453,9 @@ class EntryWriter(WriteState):
             invalidate: False if the cache closes: entries that processes share stay.
         """
         if invalidate:
-            self.any_will_be_written()
-            self.leases.cleared()
+            for each in self.watchers:
+                each.writing_any()
+                each.cleared()
             if self.misses.scopes:
                 self.misses.outdate_all()
         self._drain(self._core.clear(invalidate=invalidate))
@@ -478,7 +496,8 @@ class EntryWriter(WriteState):
             if self._core.evict(BATCH, removed):
                 outcome |= MORE
         if outcome & COMPLETED:
-            self.leases.completed()
+            for each in self.watchers:
+                each.completed()
         if outcome & WAKE or driver.calls_for_thread:
             driver.written(count)
         if removed:
@@ -489,4 +508,7 @@ class EntryWriter(WriteState):
         self.usual_outcome = NOTHING_YET
 
     def after_fork_in_child(self) -> None:
+        self._attaching = threading.RLock()
+        for each in self.watchers:
+            each.after_fork_in_child()
         self.expect_first_write()

@@ -20,6 +20,7 @@ from typing import Final
 
 from wheelcache.core import exchange_word
 from wheelcache.engine.machine_clock import moment
+from wheelcache.engine.write_watcher import WriteWatcher
 
 SLOTS: Final = 16_384
 """The words of a cache in memory, in 128 KiB. With 100 writes per second and transactions of 0.1 s, a value in
@@ -35,40 +36,36 @@ def _place(name: Hashable) -> int:
     return 1 + hash(name) % (SLOTS - 1)
 
 
-class WriteMoments:
+class WriteMoments(WriteWatcher):
     """The moments of the last writes of one cache. Names are keys of its core, or the core's names of tags.
 
     Attributes:
-        own: the moments by their places. The compiled fast paths of ``core.access`` write them, too.
+        words: the moments by their places. The compiled fast paths of ``core.access`` write them, too.
     """
-
-    __slots__ = ("own",)
 
     def __init__(self) -> None:
         # Not a memoryview, which the garbage collector could not release while the compiled core holds its buffer.
-        self.own = array("Q", bytes(8 * SLOTS))
+        self.words: array[int] = array("Q", bytes(8 * SLOTS))
 
     def last_writes(self, names: Iterable[Hashable]) -> Iterator[tuple[Hashable, int]]:
         """Yield the places of names, and the moments of their last writes; first those of all names."""
         for place in (ALL_WRITES, *map(_place, names)):
-            yield place, self.own[place]
+            yield place, self.words[place]
 
     def begin_commit(self, names: Collection[Hashable], *, covers_all: bool) -> Callable[[], object] | None:
         """Let no other process keep computed values of these keys and tags, or of any if ``covers_all`` is true, until
         the function that this returns is called. None if no other process has the entries."""
         return None
 
-    def written(self, name: Hashable) -> None:
-        """Record that ``name`` will be written."""
+    def writing(self, name: Hashable) -> None:
         self._write(_place(name))
 
-    def cleared(self) -> None:
-        """Record that all entries will be removed."""
+    def writing_any(self) -> None:
         self._write(ALL_WRITES)
 
     def _write(self, place: int) -> None:
         now = moment()
-        before = exchange_word(self.own, place, now)
+        before = exchange_word(self.words, place, now)
         commit = APPLIED.get()
         if commit is not None and commit.moments is self:
             commit.note(place, before, now)

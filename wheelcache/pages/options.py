@@ -1,0 +1,185 @@
+"""The options of an HTTP cache: a row for each, with its type, its check and its default.
+
+``HTTPCache``, Django's ``page_cache`` and Flask's ``HTTPCache`` accept them by keyword, and have these rows in their
+signatures, so that editors and ``help`` show them. The options are checked once, and every part of the cache gets the
+same object. A new option is a row here, its line below ``Args``, and its use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import KW_ONLY, dataclass, field
+from functools import cache
+from inspect import Parameter, Signature, signature
+from pathlib import Path
+from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar, cast, get_type_hints
+
+from wheelcache.engine import options as checks
+from wheelcache.engine.runtime.clock import Clock, SystemClock
+from wheelcache.pages.blanks import Tokens
+from wheelcache.pages.cache_status import CacheStatus
+from wheelcache.pages.page_rules import PageRule, PageRules
+from wheelcache.pages.query import QueryRules
+from wheelcache.pages.reads import IgnoredReads
+from wheelcache.pages.request import LostCookies, Sessions
+from wheelcache.pages.variants import Normalization
+
+P = ParamSpec("P")
+R = TypeVar("R")
+S = TypeVar("S")
+
+
+def _names(option: str, given: Any) -> list[str]:
+    return checks.names(option, given, "a list or another collection of ASCII strings")
+
+
+def _cache_status(option: str, given: Any) -> bool | str:
+    if given == "short" or isinstance(given, bool):
+        return cast(bool | str, given)
+    raise TypeError(f'{option} must be True, "short" or False, not {checks.shown(given)}')
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of an HTTP cache.
+
+    Args:
+        name: the name of the cache in log lines and figures.
+        max_bytes: the maximum size of all pages together, in bytes.
+        max_body: the maximum size of the body of one page, in bytes.
+        stale_while_revalidate, stale_if_error: seconds for which a page may be used after its lifetime, while it is
+            renewed in the background and when the application fails; for pages that do not specify them.
+        cookies: the cookies on which pages with ``Vary: Cookie`` depend; None for the whole header.
+        session_cookies: a request with one of these cookies gets only pages that depend on it, or on all cookies.
+        languages: the languages of the site; other languages that a client accepts are ignored. None to ignore none.
+        companion: whether a page is stored only if the application reports the cookies and headers on which it depends:
+            see ``notes``.
+        tokens: for companions: fills the blanks of pages that have tokens of their visitors: see ``blanks``.
+        wait: the maximum seconds that a request waits while another request runs the application for the same page.
+        serve_stale_after: the seconds after which a request gets a page that may be used instead of an error
+            (``stale_if_error``), while the application takes longer to renew it; None to wait.
+        ignore_query: the query parameters that neither the application nor the key of a page sees; ``TRACKING`` names
+            those of analytics and advertising. A trailing ``*`` stands for any text.
+        sort_query: whether query parameters are sorted by their names, for the application and for the key.
+        rules: the site's rules for its paths: see ``page_rules``.
+        rehearse: the share, above 0 and up to 1, of the requests that would have been hits whose answers are compared
+            with the stored page. No page is served: see ``rehearsal``. None to serve pages.
+        ignore_reads: request headers and entries of the environ that a companion does not count as dependencies.
+        ignore_reads_by: dotted names of middleware and functions whose reads it does not count.
+        authorized: whether responses to requests with Authorization are stored if they have ``public``, ``s-maxage`` or
+            ``must-revalidate`` (RFC 9111, 3.5).
+        invalidate: whether a successful POST, PUT, PATCH or DELETE removes the pages of its URL. Pass False if
+            strangers can make such requests and must not empty the cache with them.
+        cache_status: whether responses have a Cache-Status (RFC 9211), which gives the reason if a response is not
+            stored; "short" to leave out this ``detail``.
+        shared_purges: whether a purge takes effect in all processes of this machine that have an HTTP cache of this
+            name.
+        figures_dir: the directory in which the processes of a site publish their figures, as for ``Cache``.
+        clock, wall_clock: return seconds: a steady clock, and the time since 1970.
+
+    Attributes:
+        normalization: turns values of headers into parts of keys.
+        page_rules: the rules; None without any.
+        lost: the cookies that some pages lose; None if no page loses any.
+        sessions: the cookies of sessions.
+        query: normalizes queries; None if they stay as they are.
+        ignored: the reads that do not count.
+        status: writes the header Cache-Status.
+    """
+
+    name: str = "pages"
+    _: KW_ONLY
+    max_bytes: Annotated[int, checks.count] = 64 << 20
+    max_body: Annotated[int, checks.count] = 1 << 20
+    stale_while_revalidate: Annotated[float, checks.seconds_or_zero] = 0
+    stale_if_error: Annotated[float, checks.seconds_or_zero] = 0
+    cookies: Annotated[Iterable[str] | None, checks.or_none(_names)] = None
+    session_cookies: Annotated[Iterable[str], _names] = ()
+    languages: Annotated[Iterable[str] | None, checks.or_none(_names)] = None
+    companion: Annotated[bool, checks.flag] = False
+    tokens: Tokens | None = None
+    wait: Annotated[float, checks.seconds] = 10
+    serve_stale_after: Annotated[float | None, checks.or_none(checks.seconds)] = None
+    ignore_query: Iterable[str] = ()
+    sort_query: bool = False
+    rules: Iterable[tuple[str, PageRule]] = ()
+    rehearse: Annotated[float | None, checks.or_none(checks.share)] = None
+    ignore_reads: Iterable[str] = ()
+    ignore_reads_by: Iterable[str] = ()
+    authorized: Annotated[bool, checks.flag] = True
+    invalidate: Annotated[bool, checks.flag] = True
+    cache_status: Annotated[bool | str, _cache_status] = True
+    shared_purges: Annotated[bool, checks.flag] = False
+    figures_dir: Path | None = None
+    clock: Clock = SystemClock.steady
+    wall_clock: Clock = SystemClock.travelling_time
+
+    # Made of them; the constructors check the options without a check above.
+    normalization: Normalization = field(init=False)
+    page_rules: PageRules | None = field(init=False)
+    lost: LostCookies | None = field(init=False)
+    sessions: Sessions = field(init=False)
+    query: QueryRules | None = field(init=False)
+    ignored: IgnoredReads = field(init=False)
+    status: CacheStatus = field(init=False)
+
+    def __post_init__(self) -> None:
+        for name, check in _checks(cast(Any, type(self))):
+            object.__setattr__(self, name, check(name, getattr(self, name)))
+        for name, made in self._made().items():
+            object.__setattr__(self, name, made)
+
+    def _made(self) -> dict[str, Any]:
+        cookies, languages, sessions = map(_encoded, (self.cookies, self.languages, self.session_cookies))
+        rules = PageRules(self.rules)
+        lost = rules.lost_cookies()
+        if kept := lost & (sessions or set()):
+            raise ValueError(
+                f"without_cookies() in rules must not name the cookie of a session: {checks.shown(min(kept).decode())}"
+            )
+        query = QueryRules(self.ignore_query, sort=self.sort_query)
+        return {
+            # A page that varies by cookie depends on the session, whichever of the cookies that is.
+            "normalization": Normalization(
+                None if cookies is None else cookies | (sessions or set()),
+                None if languages is None else frozenset(map(bytes.lower, languages)),
+            ),
+            "page_rules": rules if rules.rules else None,
+            "lost": LostCookies(rules) if lost else None,
+            "sessions": Sessions(sessions or frozenset()),
+            "query": query if self.ignore_query or self.sort_query else None,
+            "ignored": IgnoredReads(self.ignore_reads, self.ignore_reads_by),
+            "status": CacheStatus(self.cache_status),
+        }
+
+
+@cache
+def _checks(kind: type) -> list[tuple[str, checks.Check]]:
+    hints = get_type_hints(kind, include_extras=True)
+    return [(name, hint.__metadata__[0]) for name, hint in hints.items() if hasattr(hint, "__metadata__")]
+
+
+def _encoded(names: Iterable[str] | None) -> frozenset[bytes] | None:
+    return None if names is None else frozenset(name.encode() for name in names)
+
+
+def options_of_init(
+    options: Callable[P, Any],
+) -> Callable[[Callable[Concatenate[S, ...], None]], Callable[Concatenate[S, P], None]]:
+    """Decorate an ``__init__`` that accepts the rows of a class of options, so that its signature shows them."""
+    return lambda function: _showing(options, function)
+
+
+def options_of_function(options: Callable[P, Any]) -> Callable[[Callable[..., R]], Callable[P, R]]:
+    """Decorate a function that accepts the rows of a class of options, so that its signature shows them."""
+    return lambda function: _showing(options, function)
+
+
+def _showing(options: Any, function: Any) -> Any:
+    own, rows, types = signature(function).parameters, signature(options).parameters, get_type_hints(options)
+    # The defaults of the function are shown.
+    shown = [own.get(name, row).replace(annotation=types[name]) for name, row in rows.items()]
+    others = [each for name, each in own.items() if name not in rows and each.kind is not Parameter.VAR_KEYWORD]
+    function.__signature__ = Signature([*others, *shown])
+    function.__doc__ = function.__doc__ or options.__doc__
+    return function
