@@ -192,7 +192,7 @@ def leaves():
 
 
 def surface():
-    engine = Cache(log_interval=None, keep_history=False).engine
+    engine = Cache(log_interval=None).engine
     return {name: getattr(engine, name) for name in dir(engine) if not name.startswith("_")}
 
 

@@ -129,7 +129,7 @@ def test_many_keys_that_are_loaded_at_once_are_one_load(clock):
 
 
 def test_a_stale_value_that_is_served_is_never_taken_for_a_fresh_one(clock, together):
-    cache = Cache(clock=clock, ttl=10, jitter=0, log_interval=None, keep_history=False)
+    cache = Cache(clock=clock, ttl=10, jitter=0, log_interval=None)
     cache.get_or_load("k", lambda: "old", grace=100)
     clock.advance(11)
     over = threading.Event()

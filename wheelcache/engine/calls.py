@@ -12,9 +12,10 @@ from typing import Any, Final
 
 from wheelcache.core.contract import STORED, Core, Watch
 from wheelcache.engine.cache_parts import CacheParts
+from wheelcache.engine.figures import Part
 from wheelcache.engine.loading.loads import Loads
 from wheelcache.engine.loading.misses import Misses
-from wheelcache.engine.observed import ObservedCache, Part
+from wheelcache.engine.observed import ObservedCache
 from wheelcache.engine.options import whole
 from wheelcache.engine.runtime.clock import Clock
 from wheelcache.engine.turns import Claims, Turns

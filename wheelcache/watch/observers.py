@@ -36,7 +36,6 @@ class Observer:
         inspector: answers inquiries about the entries.
         publication: publishes the figures; None if they are not published.
         memory_log: the recent events, if they are not published.
-        keeps_history: whether steps are kept, for charts.
     """
 
     def __init__(self, cache: ObservedCache) -> None:
@@ -45,10 +44,9 @@ class Observer:
         self.stats = stats = cache.figures
         name, directory = options.name, options.figures_dir
         self.publishes = directory is not None
-        self.keeps_history = self.publishes or options.keep_history
         # Without a weigher, the core itself weighs the entries, in bytes. The weights of pages are bytes.
         self._weighs_bytes = options.max_weight is not None and options.weigher in (None, size_of)
-        self.recorder = Recorder(name, stats, self.state, clock, keeps_steps=self.keeps_history)
+        self.recorder = Recorder(name, stats, self.state, clock, keeps_steps=self.publishes)
         self._computing, self._failures = ComputingTime(cache.core), RecentFailures()
         self.events = CacheEvents(name, self._failures)
         self.loaded, self.failed, self.cleared = self._computing.add, self._failures.note, self.events.note_clear
@@ -105,10 +103,9 @@ class Observer:
             each.start_over()
 
     def _all_jobs(self) -> Iterator[PeriodicJob]:
-        if self.keeps_history:
-            # First, because the publication uses the result.
-            yield self.recorder
         if self.publication is not None:
+            # The publication uses the result of the recorder.
+            yield self.recorder
             yield self.publication
 
 

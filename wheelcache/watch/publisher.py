@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from wheelcache.core import IMPLEMENTATION
-from wheelcache.engine.observed import StatsReader
+from wheelcache.engine.figures import StatsReader
 from wheelcache.engine.runtime import lifecycle
 from wheelcache.engine.runtime.clock import Clock, SystemClock, this_process
 from wheelcache.engine.runtime.held_file import HeldFile
