@@ -34,7 +34,7 @@ STATS = st.builds(
     Stats,
     **dict.fromkeys((*COUNTERS, "size", "weight"), NUMBERS),
     load_buckets=BUCKETS,
-    parts=st.fixed_dictionaries({}, optional={"store": STORES, "pages": PAGES}),
+    by_guest=st.fixed_dictionaries({}, optional={"store": STORES, "pages": PAGES}),
 )
 
 
@@ -44,7 +44,7 @@ def counts(stats):
 
 def test_counters_and_gauges_and_buckets_are_all_there_is():
     names = {each.name for each in fields(Stats)}
-    assert names == {*COUNTERS, "size", "weight", "load_buckets", "groups", "parts"}
+    assert names == {*COUNTERS, "size", "weight", "load_buckets", "groups", "by_guest"}
     assert len(Stats().load_buckets) == len(LOAD_BOUNDS) + 1
     assert len(set(COUNTS)) == len(counts(Stats())) == len(NOTHING)
 
@@ -65,20 +65,20 @@ def test_rows_add_up_and_stats_come_back_from_them(one, other):
         assert number == one.removals[cause] + other.removals[cause]
     reads = [CallStats() if each.store is None else each.store.reads for each in (one, other)]
     assert total.store.reads.calls == reads[0].calls + reads[1].calls
-    assert stats_of(row, parts=["pages"]).store is None
+    assert stats_of(row, by_guest=["pages"]).store is None
     not_stored = [{} if each.pages is None else each.pages.not_stored for each in (one, other)]
     assert total.pages.not_stored.keys() <= set(REASONS)
     assert sum(total.pages.not_stored.values()) == sum(sum(each.values()) for each in not_stored)
-    assert stats_of(row, parts=["store"]).pages is None
+    assert stats_of(row, by_guest=["store"]).pages is None
 
 
 @settings(max_examples=25)
 @given(STATS)
 def test_gauges_come_back_from_their_row(stats):
     reading = reading_of(stats)
-    found = stats_of(reading.counts, reading.gauges, stats.parts)
+    found = stats_of(reading.counts, reading.gauges, stats.by_guest)
     assert (found.size, found.weight) == (stats.size, stats.weight)
-    assert found.parts.keys() == stats.parts.keys()
+    assert found.by_guest.keys() == stats.by_guest.keys()
     assert found.store == stats.store
 
 

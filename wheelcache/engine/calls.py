@@ -176,7 +176,7 @@ class Engine:
 
     def keep_copies_of(self, store: Part) -> None:
         """Include the statistics of ``store``, whose copies are here. The layer in front calls ``start_jobs``."""
-        self._parts.stats.parts["store"] = store
+        self._parts.stats.by_guest["store"] = store
         self._parts.gate.open_early()
 
     def begin_store_write(self, key: Any) -> None:
@@ -211,7 +211,7 @@ class Engine:
             before_clear: called before each clear.
         """
         parts = self._parts
-        parts.stats.parts["pages"] = figures
+        parts.stats.by_guest["pages"] = figures
         parts.actions["purge"] = purge
         parts.before_clear = before_clear
         turns = Turns(parts.core, parts.core.watch, clock)

@@ -48,7 +48,7 @@ class StatsReader:
     """Reads the figures of a cache from its core and its loads, and from the guests that add some.
 
     Attributes:
-        parts: the guests that add figures, by name.
+        by_guest: the guests that add figures, by name.
         own_part: returns the number and the weight of the entries that count among the figures of this process. Only
             some of the entries that processes share do.
         is_shared: whether processes share the entries.
@@ -57,14 +57,14 @@ class StatsReader:
     def __init__(self, core: Core, loads: Meter) -> None:
         self._core = core
         self._loads = loads
-        self.parts: dict[str, Part] = {}
+        self.by_guest: dict[str, Part] = {}
         self.own_part: Callable[[], tuple[int, int]] = lambda: (len(core), core.weight)
         self.is_shared = False
         # By group, at the last reading.
         self._hits: dict[str, int] = {}
 
     def __call__(self) -> Stats:
-        parts = {name: part.figures() for name, part in self.parts.items()}
+        parts = {name: part.figures() for name, part in self.by_guest.items()}
         groups = self._groups([each.refused for each in parts.values()])
         (loads, seconds, buckets), core = self._loads.read(), self._core.counts()
         values: dict[str, Any] = {**loads, **core._asdict(), "load_seconds": seconds}
@@ -84,7 +84,7 @@ class StatsReader:
             weight=weight + sum(each.weight for each in parts.values()),
             load_buckets=buckets,
             groups=groups,
-            parts={name: each.stats for name, each in parts.items()},
+            by_guest={name: each.stats for name, each in parts.items()},
         )
 
     def activity(self) -> tuple[int, int, int]:
@@ -118,5 +118,5 @@ class StatsReader:
     def after_fork_in_child(self) -> None:
         """Count from zero."""
         self._hits = {}
-        for part in self.parts.values():
+        for part in self.by_guest.values():
             part.after_fork_in_child()

@@ -66,10 +66,10 @@ class Observer:
     @property
     def pages(self) -> PageFigures | None:
         """The figures of the pages of an HTTP cache; None for any other cache."""
-        return cast("PageFigures | None", self.stats.parts.get("pages"))
+        return cast("PageFigures | None", self.stats.by_guest.get("pages"))
 
     def _take_outage(self) -> Failure | None:
-        store = cast("GuardedStore | None", self.stats.parts.get("store"))
+        store = cast("GuardedStore | None", self.stats.by_guest.get("store"))
         return None if store is None else store.take_outage()
 
     def thread(self) -> str:
@@ -84,7 +84,7 @@ class Observer:
             max_entries=options.max_entries,
             max_weight=options.max_weight,
             weighs_bytes=self._weighs_bytes or self.pages is not None,
-            has_store="store" in self.stats.parts,
+            has_store="store" in self.stats.by_guest,
             has_pages=self.pages is not None,
             is_shared=self.stats.is_shared,
         )
@@ -119,4 +119,4 @@ def observer_of(cache: Cache) -> Observer:
 
 def page_caches() -> list[Cache]:
     """Return the caches of the pages of HTTP caches in this process, oldest first."""
-    return [cache for cache in caches() if "pages" in cache.engine.observed.figures.parts]
+    return [cache for cache in caches() if "pages" in cache.engine.observed.figures.by_guest]

@@ -357,7 +357,7 @@ class Publication(PeriodicJob):
     @property
     def pages(self) -> PageFigures | None:
         """The figures of the pages of an HTTP cache; None for any other cache."""
-        return cast("PageFigures | None", self._stats.parts.get("pages"))
+        return cast("PageFigures | None", self._stats.by_guest.get("pages"))
 
     def start_over(self) -> None:
         """Set the initial state, also in the child of a fork."""
