@@ -65,11 +65,11 @@ def test_rows_add_up_and_stats_come_back_from_them(one, other):
         assert number == one.removals[cause] + other.removals[cause]
     reads = [CallStats() if each.store is None else each.store.reads for each in (one, other)]
     assert total.store.reads.calls == reads[0].calls + reads[1].calls
-    assert stats_of(row, by_guest=["pages"]).store is None
+    assert stats_of(row, parts=["pages"]).store is None
     not_stored = [{} if each.pages is None else each.pages.not_stored for each in (one, other)]
     assert total.pages.not_stored.keys() <= set(REASONS)
     assert sum(total.pages.not_stored.values()) == sum(sum(each.values()) for each in not_stored)
-    assert stats_of(row, by_guest=["store"]).pages is None
+    assert stats_of(row, parts=["store"]).pages is None
 
 
 @settings(max_examples=25)
