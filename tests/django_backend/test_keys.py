@@ -1,7 +1,6 @@
 """Keys: those that Django's make_key makes, with its warnings, whatever prefix, version and function they are of."""
 
 import enum
-import sys
 import warnings
 from functools import partial
 
@@ -13,6 +12,7 @@ from django.utils.functional import SimpleLazyObject, lazystr
 from django.utils.safestring import mark_safe
 
 from tests.engines import engine
+from tests.python_calls import python_calls
 from wheelcache.django_backend import WheelCache
 
 BAD_KEYS = ["with space", "tab\there", "line\nbreak", "nul\0", "del\x7f", "x" * 251, " "]
@@ -270,17 +270,6 @@ def test_a_key_whose_str_raises_leaves_the_cache_as_it_was(make, clock, call):
     with pytest.raises(KeyError, match="str"):
         call(cache, Broken())
     assert len(engine(cache)) == 0
-
-
-def python_calls(function):
-    """Return the names of the Python functions that ``function()`` calls."""
-    called = []
-    sys.setprofile(lambda frame, event, _: called.append(frame.f_code.co_qualname) if event == "call" else None)
-    try:
-        function()
-    finally:
-        sys.setprofile(None)
-    return called
 
 
 @pytest.mark.compiled

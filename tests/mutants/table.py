@@ -265,6 +265,20 @@ MUTANTS = [
         ("tests/transactions",),
     ),
     Mutant(
+        "a rollback does not reset the counters of failed logins",
+        "core/access.pxi",
+        " and not str(key).startswith(self._immediate)",
+        "",
+        ("tests/transactions/test_sites.py",),
+    ),
+    Mutant(
+        "a set within a transaction does not reach others",
+        "core/access.pxi",
+        "if self.cache is None or self.follows(key):",
+        "if self.cache is None:",
+        ("tests/transactions/test_blocks.py",),
+    ),
+    Mutant(
         "a call that acts below finds no entry whose tag the transaction has dropped",
         "transactions/in_transaction.py",
         "return HIDDEN if found is None and self._has_dropped_tag_of(key) else found",

@@ -3,8 +3,10 @@
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from hashlib import sha256
 
 import pytest
+from asgiref.sync import async_to_sync
 from django.core.cache import caches
 from django.core.checks import run_checks
 from django.core.exceptions import ImproperlyConfigured
@@ -14,7 +16,8 @@ from django.http import HttpResponse
 from django.test import RequestFactory, TestCase, override_settings
 from django.views.decorators.cache import cache_page
 
-from tests.transactions.conftest import FOLLOWS, SETTINGS, WHEEL, closing_connections
+from tests.python_calls import python_calls
+from tests.transactions.conftest import FOLLOWS, SETTINGS, TIERED, WHEEL, closing_connections
 from wheelcache import Cache, ManualClock
 from wheelcache.django_backend import WheelCache, memoize, stores
 
@@ -166,10 +169,97 @@ def test_a_rollback_does_not_reset_the_counters_of_failed_logins(cache, others, 
     assert cache.get(key) == [1]
 
 
+@pytest.mark.compiled
+@pytest.mark.parametrize("alias", ["wheel"])
+def test_outside_a_transaction_plain_calls_are_those_of_the_core_after_one_question(cache):
+    cache.set_many({"key": 1, "pickled": [1]})
+    # The first miss makes the notes of the thread. Nothing below is due before these entries, so no thread is woken.
+    cache.get("missing")
+    calls = (
+        partial(cache.get, "never-set"),
+        partial(cache.set, "key", 2),
+        partial(cache.add, "added", 1),
+        partial(cache.touch, "key", None),
+        partial(cache.delete, "key"),
+        partial(cache.incr, "added"),
+    )
+    assert python_calls(partial(cache.get, "key")) == []
+    assert [python_calls(call) for call in calls] == [["open_transactions"]] * len(calls)
+    many = [python_calls(partial(cache.get_many, ["added"])), python_calls(partial(cache.set_many, {"added": 1}))]
+    assert [each.count("open_transactions") for each in many] == [1, 1]
+
+
+def hashed(key, prefix, version):
+    return sha256(f"{prefix}:{version}:{key}".encode()).hexdigest()
+
+
+def reversed_key(key, prefix, version):
+    return f"{key}:{version}:{prefix}"[::-1]
+
+
+IMMEDIATE_CALLS = {
+    "set": lambda cache, **given: cache.set("throttle_1", 2, **given),
+    "set_many": lambda cache, **given: cache.set_many({"throttle_1": 2, "other": 1}, **given),
+    "tags": lambda cache, **given: cache.set("throttle_1", 2, tags=["tag"], **given),
+    "delete": lambda cache, **given: cache.delete("throttle_1", **given),
+    "delete_many": lambda cache, **given: cache.delete_many(["throttle_1", "other"], **given),
+    "get_or_set": lambda cache, **given: (
+        cache.delete("throttle_1", **given),
+        cache.get_or_set("throttle_1", lambda: 2, **given),
+    ),
+    "aset": lambda cache, **given: async_to_sync(cache.aset)("throttle_1", 2, **given),
+}
+
+
+@pytest.mark.pairs(full="alias", of="call")
+@pytest.mark.parametrize(
+    ("settings", "given"),
+    [({}, {"version": 2}), ({"KEY_FUNCTION": hashed}, {}), ({"KEY_FUNCTION": reversed_key}, {"version": 2})],
+    ids=["version", "hashed", "reversed"],
+)
+@pytest.mark.parametrize("call", IMMEDIATE_CALLS)
+def test_a_rollback_resets_no_counter_whatever_its_final_key_is(alias, others, call, settings, given):
+    behind = {**SETTINGS["store"], **settings}
+    with override_settings(CACHES={"default": {**SETTINGS[alias], **settings}, "store": behind}):
+        cache = caches["default"]
+        cache.set("throttle_1", 1, **given)
+        with transaction.atomic():
+            # The transaction has changes of its own, so that every look-up must decide.
+            cache.set("own", 1, **given)
+            IMMEDIATE_CALLS[call](cache, **given)
+            expected = {} if "delete" in call else {"throttle_1": 2}
+            for see in (lambda function, *args, **given: function(*args, **given), others):
+                assert see(cache.get, "throttle_1", **given) == expected.get("throttle_1")
+                assert see(cache.get_many, ["throttle_1"], **given) == expected
+                assert see(cache.has_key, "throttle_1", **given) is bool(expected)
+            assert others(cache.get_many, ["own", "other"], **given) == {}
+            transaction.set_rollback(True)
+        assert cache.get_many(["throttle_1", "own", "other"], **given) == expected
+        cache.clear()
+
+
 @pytest.mark.parametrize(("given", "message"), [(["nowhere"], "nowhere"), ("default", "list"), (1, "True, False")])
 def test_a_wrong_option_is_an_error_at_the_start_that_names_it(given, message):
     with pytest.raises(ImproperlyConfigured, match=rf"TRANSACTIONS must be.*{message}"):
         WheelCache("wrong", {"OPTIONS": {"TRANSACTIONS": given}})
+
+
+def test_a_cache_behind_another_one_follows_no_transactions_of_its_own():
+    behind = {"BACKEND": WHEEL, "LOCATION": "behind", "OPTIONS": FOLLOWS}
+    tiered = {"BACKEND": TIERED, "OPTIONS": {**FOLLOWS, "L2": "behind"}}
+    wrong = {"default": {**tiered, "OPTIONS": {"L2": "behind"}}, "behind": behind}
+    message = r"'default'.*TRANSACTIONS.*'behind'"
+    with override_settings(CACHES=wrong), pytest.raises(ImproperlyConfigured, match=message):
+        caches["default"].get("key")
+    with override_settings(CACHES={"default": tiered, "behind": behind}):
+        cache = caches["default"]
+        with transaction.atomic():
+            cache.set("throttle_1", 1, version=2)
+            cache.set("key", 1)
+            transaction.set_rollback(True)
+        assert caches["behind"].get("throttle_1", version=2) == cache.get("throttle_1", version=2) == 1
+        assert cache.get("key") is None
+        cache.clear()
 
 
 def test_a_cache_follows_the_databases_that_it_names(others):

@@ -388,6 +388,10 @@ cdef class PrefixAccess:
     cdef public Py_ssize_t _max_key_length
     cdef public set _overlays
     cdef public object _of_thread
+    cdef public object _open_transactions
+    cdef public tuple _immediate
+    cdef public object _chain
+    cdef public object _shared
     cdef public set _scopes_with_misses
     cdef public object _noted
     cdef public object _running_scope
@@ -423,7 +427,7 @@ cdef class PrefixAccess:
 
     cdef bint count_and_note(self, object key) except -1:
         """Count a miss, and note it as ``Misses.note`` does. Return False, without any effect, if that is not usual."""
-        if not self.cache.reads_at_once():
+        if not self.cache.reads_at_once() or self.follows(key):
             return False
         key = self._usual_key(key)
         scope = self._running_scope()
@@ -495,9 +499,17 @@ cdef class PrefixAccess:
         stored = self.core.lookup_prefixed(self._prefix, key)
         return self.restored(key, stored) if type(stored) is SERIALIZED else stored
 
+    cpdef object _layer(self, object key=""):
+        return self._chain if self.follows(key) else self._shared
+
+    cdef inline bint follows(self, object key) except -1:
+        """Return whether a call follows an open transaction."""
+        opened = self._open_transactions
+        return opened is not None and opened() and not str(key).startswith(self._immediate)
+
     cdef inline object key_to_write(self, object key):
         """Return the core's key, if the core alone handles writes of it; otherwise None."""
-        if self.cache is None:
+        if self.cache is None or self.follows(key):
             return None
         if self.cache._core is None:
             raise unbound(self)
@@ -556,6 +568,8 @@ cdef class PrefixAccess:
         cdef str prefix = self._prefix
         if self.cache is None or prefix is None or len(keys) > BATCH or not self.cache.reads_at_once():
             return None
+        if self.follows(""):
+            return None
         for key in keys:
             if type(key) is not str or not self.is_storable(key):
                 return None
@@ -578,7 +592,7 @@ cdef class PrefixAccess:
         cdef Py_ssize_t place
         if type(data) is not dict or len(data) > BATCH or not is_usual(ttl, &seconds):
             return False
-        if self.cache is None or self._prefix is None:
+        if self.cache is None or self._prefix is None or self.follows(""):
             return False
         # Copied before serialization: the serializer may be Python code, and another thread may then change the dict.
         keys, values = items_of(data)

@@ -330,6 +330,9 @@ class PrefixAccess:
             replaces them. 0 if the backend stores every key as it is.
         _overlays: the overlays of open transactions; None if the backend follows no transactions.
         _of_thread: has those of the running thread, in its attribute ``overlays``, where ``get`` looks first.
+        _open_transactions: returns those of the running code; None if the backend follows no transactions.
+        _immediate: the beginnings of the callers' keys that follow no transaction.
+        _chain, _shared: the first layer, and the one that all callers share.
         _scopes_with_misses, _noted: the noted misses, whose scopes these are: see ``NotedMisses``.
         _running_scope: returns the scope of the running code, or None.
         _count_computation: counts the computation that a write of a noted key ends.
@@ -342,6 +345,10 @@ class PrefixAccess:
     _max_key_length: int
     _overlays: set[Any] | None = None
     _of_thread: Any = None
+    _open_transactions: Callable[[], Any] | None = None
+    _immediate: tuple[str, ...] = ()
+    _chain: Any = None
+    _shared: Any = None
     _scopes_with_misses: set[int]
     _noted: Any
     _running_scope: Any
@@ -354,8 +361,8 @@ class PrefixAccess:
         self._find = cache._core_find
 
     def _write_to(self, cache: CacheAccess | None, notes: bool) -> None:
-        """Let the calls with a fast path act on ``cache`` itself; None if there are other layers, so that they have
-        none.
+        """Let the calls with a fast path act on ``cache`` itself, unless they follow an open transaction; None if they
+        have no fast path.
 
         Args:
             notes: whether a ``get`` that misses only counts and notes the miss.
@@ -407,10 +414,23 @@ class PrefixAccess:
         def _get_missed(self, key: Any, default: Any, version: int | None) -> Any:
             """Continue a ``get`` for which the fast path found no value."""
 
+    def _layer(self, key: Any = "") -> Any:
+        """Return the layer on which a call acts: the first one, or the shared one if it follows no open transaction.
+
+        Args:
+            key: the caller's key, if the call has a single one.
+        """
+        return self._chain if self._follows(key) else self._shared
+
+    def _follows(self, key: Any = "") -> bool:
+        """Return whether a call follows an open transaction."""
+        opened = self._open_transactions
+        return opened is not None and bool(opened()) and not str(key).startswith(self._immediate)
+
     def _set_at_once(self, key: Any, value: Any, ttl: Any) -> bool | None:
         """Store a value if the key and the TTL are usual, and return whether it was stored. Return None, without any
         effect, if they are not."""
-        cache_key = None if self._written is None else self._usual_key(key)
+        cache_key = None if self._written is None or self._follows(key) else self._usual_key(key)
         if cache_key is None or not (ttl is None or (type(ttl) in SECONDS and 0 < ttl < MAX_FAST_TTL)):
             return None
         if self._scopes_with_misses:

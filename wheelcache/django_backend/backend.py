@@ -195,15 +195,13 @@ class WheelCache(VersionedAccess, BackendAccess, BaseCache, RedisCalls):  # type
             and type(self.version) in (int, str)
         )
         self._prefix = default_key_func("", self.key_prefix, self.version) if has_default_keys else None
-        self._use_keys()
+        self._name_tags()
         if self._prefix is not None:
             self.store.group_keys(self._prefix)
 
-    def _use_keys(self) -> None:
+    def _name_tags(self) -> None:
         # Without the version: a tag names an object of the site, which all versions of a value depend on.
         self._shared.tag_prefix = f"{self.key_prefix}:"
-        if hasattr(self, "key_func"):
-            self._chain.use_keys(self.make_key)
 
     def _key(self, key: Any, version: int | None) -> Any:
         """Return the cache's key: the made key, or a tuple that contains it if Django may warn of it."""
@@ -236,7 +234,7 @@ class WheelCache(VersionedAccess, BackendAccess, BaseCache, RedisCalls):  # type
         *,
         tags: Iterable[str] = NO_TAGS,
     ) -> Any:
-        return self._chain.add(self._key(key, version), value, self._ttl(timeout), checked_tags(tags))
+        return self._layer(key).add(self._key(key, version), value, self._ttl(timeout), checked_tags(tags))
 
     def _get_missed(self, key: Any, default: Any, version: int | None) -> Any:
         """Complete a ``get`` of a key that the fast path did not find."""
@@ -254,9 +252,9 @@ class WheelCache(VersionedAccess, BackendAccess, BaseCache, RedisCalls):  # type
         # A caller that passes MISSING goes on to ``load_missed``, which shares the computation without a lease.
         wait = self._fill_wait(key) if self._fill_waits and default is not MISSING else 0.0
         if not wait:
-            return self._chain.look_up(cache_key)
+            return self._layer(key).look_up(cache_key)
         act_for_request()
-        return self._chain.look_up(cache_key, wait, not shares_its_thread(), self._fill_grace(key))
+        return self._layer(key).look_up(cache_key, wait, not shares_its_thread(), self._fill_grace(key))
 
     def _set(
         self,
@@ -269,20 +267,20 @@ class WheelCache(VersionedAccess, BackendAccess, BaseCache, RedisCalls):  # type
         xx: bool = False,
         tags: Iterable[str] = NO_TAGS,
     ) -> Any:
-        cache_key, ttl = self._key(key, version), self._ttl(timeout)
+        layer, cache_key, ttl = self._layer(key), self._key(key, version), self._ttl(timeout)
         if xx:
             if nx or tags is not NO_TAGS:
                 raise ValueError(f"xx must be False with {'nx' if nx else 'tags'}, not True")
-            return self._chain.replace(cache_key, value, ttl, self._fill_grace(key))
+            return layer.replace(cache_key, value, ttl, self._fill_grace(key))
         if nx:
-            return self._chain.add(cache_key, value, ttl, checked_tags(tags))
-        return self._chain.set(cache_key, value, ttl, checked_tags(tags), grace=self._fill_grace(key))
+            return layer.add(cache_key, value, ttl, checked_tags(tags))
+        return layer.set(cache_key, value, ttl, checked_tags(tags), grace=self._fill_grace(key))
 
     def _touch(self, key: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> Any:
-        return self._chain.touch(self._key(key, version), self._ttl(timeout))
+        return self._layer(key).touch(self._key(key, version), self._ttl(timeout))
 
     def _delete(self, key: Any, version: int | None = None) -> Any:
-        return self._chain.delete(self._key(key, version))
+        return self._layer(key).delete(self._key(key, version))
 
     def get_many(self, keys: Iterable[Any], version: int | None = None) -> dict[Any, Any]:
         keys = list(keys)
@@ -305,7 +303,8 @@ class WheelCache(VersionedAccess, BackendAccess, BaseCache, RedisCalls):  # type
             }
             return {key: value for key, value in values.items() if value is not NOTHING}
 
-        return after(decoded, self._chain.get_many([*cache_keys.values()]))
+        wanted = [*cache_keys.values()]
+        return after(decoded, self._layer_of_all(cache_keys, wanted).get_many(wanted))
 
     def _sought(
         self,
@@ -338,7 +337,7 @@ class WheelCache(VersionedAccess, BackendAccess, BaseCache, RedisCalls):  # type
         policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, load_timeout=load_timeout)
         cache_key = self._key(key, version)
         ttl = self._lifetime(timeout)
-        value = stored = self._chain.find(cache_key, MISSING)
+        value = stored = self._layer(key).find(cache_key, MISSING)
         # Not by ``_value``: its call would add a tenth to the time of a hit.
         if type(stored) is Serialized:
             try:
@@ -357,27 +356,27 @@ class WheelCache(VersionedAccess, BackendAccess, BaseCache, RedisCalls):  # type
         self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, **given: Any
     ) -> Any:
         value, request = self._sought(key, default, timeout, version, **given)
-        return value if request is None else self._chain.load(request, value)
+        return value if request is None else self._layer(key).load(request, value)
 
     @_named("aget_or_set", _sought)
     async def _aget_or_set(
         self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, **given: Any
     ) -> Any:
         value, request = self._sought(key, default, timeout, version, **given)
-        return value if request is None else await self._chain.aload(request, value)
+        return value if request is None else await self._layer(key).aload(request, value)
 
     get_or_set: GetOrSet = _get_or_set
     aget_or_set: AsyncGetOrSet = _aget_or_set
 
     def _has_key(self, key: Any, version: int | None = None) -> Any:
         cache_key = self._key(key, version)
-        found = self._chain.has(cache_key)
+        found = self._layer(key).has(cache_key)
         return found or (
             not self.has_store and any(locks.holder(str(cache_key)) is not None for locks in self.store.locks.all())
         )
 
     def _incr(self, key: Any, delta: int = 1, version: int | None = None, *, ignore_key_check: bool = False) -> Any:
-        total = self._chain.add_to(self._key(key, version), delta, 0 if ignore_key_check else MISSING)
+        total = self._layer(key).add_to(self._key(key, version), delta, 0 if ignore_key_check else MISSING)
         return after(partial(_sum_of, key), total)
 
     def set_many(
@@ -404,13 +403,15 @@ class WheelCache(VersionedAccess, BackendAccess, BaseCache, RedisCalls):  # type
         originals = {self._key(key, version): key for key in data}
         values = {cache_key: data[key] for cache_key, key in originals.items()}
         graces = {cache_key: self._fill_grace(key) for cache_key, key in originals.items()} if self._fill_graces else {}
-        refused = self._chain.set_many(values, self._ttl(timeout), checked, graces)
+        layer = self._layer_of_all(originals.values(), originals)
+        refused = layer.set_many(values, self._ttl(timeout), checked, graces)
         return after(lambda refused: [originals[cache_key] for cache_key in refused], refused)
 
     def _delete_many(self, keys: Iterable[Any], version: int | None = None) -> Any:
         """Delete keys. Return the number of existing ones, as django-redis does; None without keys, as Django does."""
+        keys = list(keys)
         cache_keys = [self._key(key, version) for key in keys]
-        return self._chain.delete_many(cache_keys) if cache_keys else None
+        return self._layer_of_all(keys, cache_keys).delete_many(cache_keys) if cache_keys else None
 
     def _clear(self) -> Any:
         return after(_nothing, self._chain.clear())

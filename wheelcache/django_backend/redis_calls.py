@@ -40,6 +40,7 @@ class RedisCalls:
     if TYPE_CHECKING:
         _cache: Cache
         _chain: Layer
+        _layer: Callable[..., Layer]
         key_func: Callable[..., str]
         store: Store
         version: int
@@ -65,7 +66,7 @@ class RedisCalls:
 
     def _left(self, key: Any, version: int | None, per_second: int) -> Any:
         rounded = lambda left: None if left is None else int(left * per_second + 0.5)  # noqa: E731
-        return after(rounded, self._chain.seconds_left(self._key(key, version)))
+        return after(rounded, self._layer(key).seconds_left(self._key(key, version)))
 
     # Steps, from each of which two methods are made.
 

@@ -36,8 +36,7 @@ class BackendAccess(PrefixAccess):
 
     Attributes:
         _cache: the cache of the entries, or of the copies of entries of another cache.
-        _chain: the first layer, on which all calls act that are not the core's own: see ``engine.layer``.
-        _shared: the last one, of the entries or of the copies.
+        _chain, _shared: the first and the last layer: see ``engine.layer``, and ``_layer`` for the choice.
         has_store: whether there is a store behind.
         loading: computes missing values once for all callers.
         _misses: the misses that may be followed by a ``set``.
@@ -65,7 +64,7 @@ class BackendAccess(PrefixAccess):
         self._count_computation = misses.count_computation
 
     def _use_layers(self, shared: SharedLayer, above: Above | None) -> None:
-        """Choose the calls: those of the core itself, if its entries are the only layer, or those of the first layer.
+        """Choose the calls: those of the core itself, if all callers share its entries, or those of the first layer.
 
         Args:
             above: makes the layer of a guest; None if there is none.
@@ -76,8 +75,18 @@ class BackendAccess(PrefixAccess):
         self._chain = chain = shared if above is None else above(shared)
         # Only open transactions have values that others do not see.
         self._overlays, self._of_thread = getattr(chain, "overlays", None), getattr(chain, "of_thread", None)
-        is_plain = isinstance(chain, InMemory) and not self._fill_graces
+        self._open_transactions = getattr(chain, "open_transactions", None)
+        self._immediate = getattr(chain, "immediate", ())
+        is_plain = isinstance(shared, InMemory) and not self._fill_graces
         self._write_to(self._cache if is_plain else None, is_plain and not self._fill_waits)
+
+    def _layer_of_all(self, keys: Iterable[Any], cache_keys: Iterable[Any]) -> Any:
+        """Return the layer on which a call for several keys acts: the callers' ``keys``, and the final ones."""
+        layer = self._layer()
+        if layer is self._shared:
+            return layer
+        apart = [final for key, final in zip(keys, cache_keys, strict=True) if self._layer(key) is self._shared]
+        return layer.apart(apart) if apart else layer
 
     def _use_codec(self, codec: Codec, *, keeps_atoms: bool) -> None:
         """Encode values with ``codec``.

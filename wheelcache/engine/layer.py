@@ -43,9 +43,6 @@ class Layer(Protocol):
 
     has_store: bool
 
-    def use_keys(self, make_key: Callable[[str], str]) -> None:
-        """Be notified of the function that makes the final keys of callers' keys, when it changes."""
-
     def shares(self) -> bool:
         """Return whether the values of the running code are those of all."""
 
@@ -157,9 +154,6 @@ class Shared:
     """Some answers of a layer that all callers share: nobody sees anything else there."""
 
     __slots__ = ()
-
-    def use_keys(self, make_key: Callable[[str], str]) -> None:
-        pass
 
     def shares(self) -> bool:
         return True

@@ -355,7 +355,7 @@ class EngineBackend(BackendAccess, BaseCache):
             Codec(self.serializer, keep=is_bare) if is_own else Codec(PICKLE, self.keeps),
             keeps_atoms=not is_own and self.keeps is is_immutable,
         )
-        if hasattr(self, "_shared"):
+        if self._shared is not None:
             self._shared.codec = self._codec
 
 

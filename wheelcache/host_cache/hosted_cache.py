@@ -91,7 +91,7 @@ class PythonAccess(access.PrefixAccess):
     def _get_missed(self, key: Any, default: Any, version: int | None) -> Any:
         cache_key = None if version is not None or self._fill_wait(key) else self._usual_key(key)
         # Before the first use of the cache, the fast path finds nothing.
-        if cache_key is None or self._written is None or self._cache._core.is_shut:
+        if cache_key is None or self._written is None or self._overlays or self._cache._core.is_shut or self._follows():
             return super()._get_missed(key, default, version)
         # The fast path has looked it up. A caller that passes MISSING counts the look-up itself.
         if default is not MISSING:

@@ -155,9 +155,14 @@ class TieredCache(WheelCache):
             variant,
         )
         self._l2_keys: KeyFunction = take_final_keys(l2)
-        if isinstance(l2, WheelCache):
-            # It gets final keys, and looks at their beginnings.
-            l2._chain.use_keys(lambda key: self._l2_keys(key, l2.key_prefix, l2.version))
+        if isinstance(l2, WheelCache) and l2.store.above is not None:
+            if store.above is None:
+                raise ImproperlyConfigured(
+                    f"Wrong setting of {cache_in_words(location, params)}: TRANSACTIONS must be set here, as it is for "
+                    f"its L2 {alias!r}."
+                )
+            # It receives committed changes and immediate ones, and final keys do not show which are immediate.
+            l2._use_layers(l2._shared, None)
         return store
 
     def _make_layer(self) -> NearCopies:
@@ -175,9 +180,8 @@ class TieredCache(WheelCache):
             # A key setting was changed at run time.
             self._keeps = (self.key_prefix, self.key_func) == self._reported
 
-    def _use_keys(self) -> None:
+    def _name_tags(self) -> None:
         if hasattr(self, "key_func"):
-            self._chain.use_keys(self.make_key)
             self._shared.tags.key_of = partial(_token_key, self.key_func, self.key_prefix)
 
     def _key(self, key: Any, version: int | None) -> Any:
@@ -234,7 +238,7 @@ class TieredCache(WheelCache):
         is_missing: bool = False,
     ) -> Steps:
         is_computed = callable(default)
-        return self._chain.compute(  # type: ignore[no-any-return, attr-defined]
+        return self._layer(key).compute(  # type: ignore[no-any-return]
             *(self._key(key, version), default if is_computed else lambda: default, ttl, tags),
             is_computed=is_computed,
             is_missing=is_missing,

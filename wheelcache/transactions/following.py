@@ -1,7 +1,7 @@
 """The layer that follows transactions: see ``engine.layer``.
 
-It decides for each call whether it acts on the open transaction, or on the layer below: outside of transactions, and
-for keys that follow none.
+It decides for each call whether it acts on the open transaction, or on the layer below. Most calls do not come here
+outside of transactions, nor for keys that follow none: see ``PrefixAccess._layer``.
 """
 
 from __future__ import annotations
@@ -17,14 +17,7 @@ from wheelcache.transactions.followed_cache import FollowedCache
 from wheelcache.transactions.in_transaction import InTransaction
 
 
-def _by_key(name: str) -> Callable[..., Any]:
-    def call(self: Following, key: Any, *args: Any, **given: Any) -> Any:
-        return getattr(self._of(key), name)(key, *args, **given)
-
-    return call
-
-
-def _of_all(name: str) -> Callable[..., Any]:
+def _passed(name: str) -> Callable[..., Any]:
     def call(self: Following, *args: Any, **given: Any) -> Any:
         return getattr(self._layer(), name)(*args, **given)
 
@@ -38,61 +31,52 @@ class Following:
         immediate: the beginnings of the callers' keys that follow no transaction.
 
     Attributes:
-        overlays, of_thread: see ``FollowedCache``. ``PrefixAccess.get`` reads them first.
+        immediate: see above.
+        open_transactions, overlays, of_thread: see ``FollowedCache``. ``PrefixAccess`` reads them first.
     """
 
-    __slots__ = ("_beginnings", "_below", "_followed", "_immediate", "_inside", "has_store", "of_thread", "overlays")
+    __slots__ = ("_below", "_inside", "has_store", "immediate", "of_thread", "open_transactions", "overlays")
 
     def __init__(self, below: SharedLayer, followed: FollowedCache, immediate: tuple[str, ...] = ()) -> None:
-        self._below, self._followed, self._immediate = below, followed, immediate
-        self._inside = InTransaction(below, followed)
-        self._beginnings: tuple[str, ...] = ()
+        self._below, self._inside = below, InTransaction(below, followed)
+        self.immediate, self.open_transactions = immediate, followed.open_transactions
         self.has_store: bool = below.has_store
         self.overlays, self.of_thread = followed.overlays, followed.of_thread
 
-    def use_keys(self, make_key: Callable[[str], str]) -> None:
-        self._beginnings = tuple(map(make_key, self._immediate))
-
     def _layer(self) -> Any:
-        return self._inside if self._followed.open_transactions() else self._below
+        return self._inside if self.open_transactions() else self._below
 
-    def _of(self, key: Any) -> Any:
-        return self._inside if self._followed.open_transactions() and not self._is_immediate(key) else self._below
+    def apart(self, keys: list[Any]) -> Apart:
+        """Return the layer of a call for several keys in a transaction, some of which, ``keys``, do not follow it."""
+        return Apart(self._inside, self._below, keys)
 
-    def _is_immediate(self, key: Any) -> bool:
-        name = key[0] if type(key) is tuple and len(key) == 1 else key
-        return type(name) is str and name.startswith(self._beginnings)
-
-    look_up, has, seconds_left = map(_by_key, ("look_up", "has", "seconds_left"))
-    set, add, replace, touch, add_to, delete = map(_by_key, ("set", "add", "replace", "touch", "add_to", "delete"))
-    compute = _by_key("compute")
+    look_up, has, seconds_left = map(_passed, ("look_up", "has", "seconds_left"))
+    set, add, replace, touch, add_to, delete = map(_passed, ("set", "add", "replace", "touch", "add_to", "delete"))
+    get_many, set_many, delete_many, compute = map(_passed, ("get_many", "set_many", "delete_many", "compute"))
     delete_tags, delete_pattern, delete_group, clear = map(
-        _of_all, ("delete_tags", "delete_pattern", "delete_group", "clear")
+        _passed, ("delete_tags", "delete_pattern", "delete_group", "clear")
     )
 
     def shares(self) -> bool:
-        return self._layer() is self._below
+        return not self.open_transactions()
 
     def find(self, key: Any, default: Any) -> Any:
-        layer = self._of(key)
-        return layer.find(key, default) if layer is self._below else layer.find_value(key, default)
+        return (self._inside.find_value if self.open_transactions() else self._below.find)(key, default)
 
     def load(self, request: LoadRequest, found: Any = MISSING) -> Any:
-        layer = self._of(request.caller_key)
-        return layer.load(request, found) if layer is self._below else run(layer.load(request, found))
+        return self._below.load(request, found) if self.shares() else run(self._inside.load(request, found))
 
     async def aload(self, request: LoadRequest, found: Any = MISSING) -> Any:
-        layer = self._of(request.caller_key)
-        if layer is self._below:
-            return await layer.aload(request, found)
-        return await run_async(layer.load(request, found))
+        if self.shares():
+            return await self._below.aload(request, found)
+        return await run_async(self._inside.load(request, found))
 
     def remove_undecoded(self, key: Any, stored: Any, error: Exception) -> None:
         if not self._inside.remove_undecoded(key, stored, error):
             self._below.remove_undecoded(key, stored, error)
 
     def seen(self, keys: Iterable[Any]) -> Iterable[Any]:
-        return keys if self.shares() else [key for key in keys if self._is_immediate(key) or self._inside.shows(key)]
+        return keys if self.shares() else [key for key in keys if self._inside.shows(key)]
 
     def own_keys(self) -> Iterable[Any]:
         return () if self.shares() else self._inside.own_keys()
@@ -100,28 +84,28 @@ class Following:
     def hides(self, key: Any) -> bool:
         return not self.shares() and self._inside.find(key) is HIDDEN
 
-    # Calls for several keys, some of which may follow no transaction.
 
-    def _apart(self, keys: Iterable[Any]) -> list[Any]:
-        return [*filter(self._is_immediate, keys)] if self._beginnings and not self.shares() else []
+class Apart:
+    """The two layers of a call for several keys, some of which follow no transaction.
+
+    Args:
+        keys: these, which are looked up and changed in the layer ``below``.
+    """
+
+    def __init__(self, inside: InTransaction, below: SharedLayer, keys: list[Any]) -> None:
+        self._inside, self._below, self._keys = inside, below, keys
 
     def get_many(self, keys: list[Any]) -> StepsTo[dict[Any, Any]]:
-        apart = self._apart(keys)
-        found = yield from in_steps(self._layer().get_many([key for key in keys if key not in apart]))
-        return found | (yield from in_steps(self._below.get_many(apart))) if apart else found  # type: ignore[no-any-return]
+        found = self._inside.get_many([key for key in keys if key not in self._keys])
+        return found | (yield from in_steps(self._below.get_many(self._keys)))  # type: ignore[no-any-return]
 
     def set_many(self, values: Mapping[Any, Any], *args: Any, **given: Any) -> StepsTo[list[Any]]:
-        apart = self._apart(values)
-        others = {key: value for key, value in values.items() if key not in apart}
-        refused = yield from in_steps(self._layer().set_many(others, *args, **given))
-        if apart:
-            refused += yield from in_steps(self._below.set_many({key: values[key] for key in apart}, *args, **given))
-        return refused  # type: ignore[no-any-return]
+        others = {key: value for key, value in values.items() if key not in self._keys}
+        refused = self._inside.set_many(others, *args, **given)
+        apart = {key: values[key] for key in self._keys}
+        return refused + (yield from in_steps(self._below.set_many(apart, *args, **given)))  # type: ignore[no-any-return]
 
-    def delete_many(self, keys: list[Any]) -> StepsTo[Any]:
-        apart = self._apart(keys)
-        found = yield from in_steps(self._layer().delete_many([key for key in keys if key not in apart]))
-        if not apart or found is None:
-            return found
-        count = yield from in_steps(self._below.delete_many(apart))
-        return None if count is None else found + count
+    def delete_many(self, keys: list[Any]) -> StepsTo[int | None]:
+        found = self._inside.delete_many([key for key in keys if key not in self._keys])
+        count = yield from in_steps(self._below.delete_many(self._keys))
+        return None if found is None or count is None else found + count
