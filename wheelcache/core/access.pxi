@@ -391,6 +391,7 @@ cdef class PrefixAccess:
     cdef public object _open_transactions
     cdef public tuple _immediate
     cdef public object _chain
+    cdef public object _inside
     cdef public object _shared
     cdef public set _scopes_with_misses
     cdef public object _noted
@@ -500,7 +501,9 @@ cdef class PrefixAccess:
         return self.restored(key, stored) if type(stored) is SERIALIZED else stored
 
     cpdef object _layer(self, object key=""):
-        return self._chain if self.follows(key) else self._shared
+        if self._open_transactions is None:
+            return self._chain
+        return self._inside if self.follows(key) else self._shared
 
     cdef inline bint follows(self, object key) except -1:
         """Return whether a call follows an open transaction."""

@@ -332,7 +332,7 @@ class PrefixAccess:
         _of_thread: has those of the running thread, in its attribute ``overlays``, where ``get`` looks first.
         _open_transactions: returns those of the running code; None if the backend follows no transactions.
         _immediate: the beginnings of the callers' keys that follow no transaction.
-        _chain, _shared: the first layer, and the one that all callers share.
+        _chain, _inside, _shared: the first layer, that of an open transaction, and the one that all callers share.
         _scopes_with_misses, _noted: the noted misses, whose scopes these are: see ``NotedMisses``.
         _running_scope: returns the scope of the running code, or None.
         _count_computation: counts the computation that a write of a noted key ends.
@@ -348,6 +348,7 @@ class PrefixAccess:
     _open_transactions: Callable[[], Any] | None = None
     _immediate: tuple[str, ...] = ()
     _chain: Any = None
+    _inside: Any = None
     _shared: Any = None
     _scopes_with_misses: set[int]
     _noted: Any
@@ -415,12 +416,15 @@ class PrefixAccess:
             """Continue a ``get`` for which the fast path found no value."""
 
     def _layer(self, key: Any = "") -> Any:
-        """Return the layer on which a call acts: the first one, or the shared one if it follows no open transaction.
+        """Return the layer on which a call acts: that of the open transaction, if it follows one, or the shared one.
+        Without transactions, it is the first one.
 
         Args:
             key: the caller's key, if the call has a single one.
         """
-        return self._chain if self._follows(key) else self._shared
+        if self._open_transactions is None:
+            return self._chain
+        return self._inside if self._follows(key) else self._shared
 
     def _follows(self, key: Any = "") -> bool:
         """Return whether a call follows an open transaction."""

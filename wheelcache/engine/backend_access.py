@@ -76,7 +76,7 @@ class BackendAccess(PrefixAccess):
         # Only open transactions have values that others do not see.
         self._overlays, self._of_thread = getattr(chain, "overlays", None), getattr(chain, "of_thread", None)
         self._open_transactions = getattr(chain, "open_transactions", None)
-        self._immediate = getattr(chain, "immediate", ())
+        self._immediate, self._inside = getattr(chain, "immediate", ()), getattr(chain, "inside", None)
         is_plain = isinstance(shared, InMemory) and not self._fill_graces
         self._write_to(self._cache if is_plain else None, is_plain and not self._fill_waits)
 

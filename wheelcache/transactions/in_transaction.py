@@ -22,7 +22,7 @@ from wheelcache.engine.layer import NO_GRACES, Select, SharedLayer
 from wheelcache.engine.loading.memoize import Group
 from wheelcache.engine.loading.policy import PLAIN
 from wheelcache.engine.loading.request import LoadRequest
-from wheelcache.engine.loading.steps import Steps, StepsTo, drive, in_steps
+from wheelcache.engine.loading.steps import Steps, StepsTo, drive, in_steps, run, run_async
 from wheelcache.engine.options import expires_now
 from wheelcache.transactions.followed_cache import FollowedCache
 from wheelcache.transactions.overlay import Fill, Overlay
@@ -48,6 +48,10 @@ class InTransaction:
         self._misses = below.cache.engine.misses()
         self.has_store: bool = below.has_store
 
+    def apart(self, keys: list[Any]) -> Apart:
+        """Return the layer of a call for several keys, some of which, ``keys``, do not follow the transaction."""
+        return Apart(self, self._below, keys)
+
     def _overlay(self) -> Overlay:
         """Return the overlay of the open transaction, which the first call makes."""
         overlay = self._followed.open_transactions()[-1].overlay(self._followed)
@@ -64,20 +68,20 @@ class InTransaction:
 
     # Reading.
 
-    def find(self, key: Any) -> Any:
+    def found(self, key: Any) -> Any:
         """Return the Fill that the running transaction sees, HIDDEN, or None if the layer below must be asked."""
         return _find(self._overlays(), key)
 
-    def find_value(self, key: Any, default: Any) -> Any:
+    def find(self, key: Any, default: Any) -> Any:
         """Do the same as ``Cache.find``, with the values of the transaction."""
-        found = self.find(key)
+        found = self.found(key)
         if found is not None:
             return default if found is HIDDEN else found.value
         stored = self._below.find(key, default)
         return default if self._followed.overlays and stored is not default and self.hides(key) else stored
 
     def look_up(self, key: Any, *args: Any, **given: Any) -> StepsTo[Any]:
-        found = self.find(key)
+        found = self.found(key)
         if type(found) is Fill:
             return found.value
         stored = MISSING
@@ -108,12 +112,12 @@ class InTransaction:
 
     def shows(self, key: Any) -> bool:
         """Return whether the transaction sees the entry below."""
-        return self.find(key) is None and not self.hides(key)
+        return self.found(key) is None and not self.hides(key)
 
     def remove_undecoded(self, key: Any, stored: Any, error: Exception) -> bool:
         """If the transaction has set ``key`` to ``stored``, which cannot be decoded, delete it there. Return whether it
         has."""
-        found = self.find(key) if self._followed.overlays else None
+        found = self.found(key) if self._followed.overlays else None
         if type(found) is not Fill or found.value is not stored:
             return False
         self._engine.remove_undecoded(key, MISSING, error)
@@ -121,7 +125,7 @@ class InTransaction:
         return True
 
     def get_many(self, keys: list[Any]) -> dict[Any, Any]:
-        overlay, seen = self._overlay(), {key: self.find(key) for key in keys}
+        overlay, seen = self._overlay(), {key: self.found(key) for key in keys}
         below = drive(self._below.get_many([key for key, found in seen.items() if found is None]))
         values = {}
         for key, found in seen.items():
@@ -137,13 +141,13 @@ class InTransaction:
         return values
 
     def has(self, key: Any) -> bool:
-        found = self.find(key)
+        found = self.found(key)
         if found is not None:
             return type(found) is Fill
         return drive(self._below.has(key)) and not self._has_dropped_tag_of(key)
 
     def seconds_left(self, key: Any) -> float | None:
-        found = self.find(key)
+        found = self.found(key)
         if found is None and not self._has_dropped_tag_of(key):
             return drive(self._below.seconds_left(key))  # type: ignore[no-any-return]
         return found.seconds_left(self._engine.now()) if type(found) is Fill else 0.0
@@ -212,7 +216,7 @@ class InTransaction:
         self._end_computation(key)
         if not self.has(key):
             return False
-        found = self.find(key)
+        found = self.found(key)
         if type(found) is Fill:
             (grace, tags), names = found.origin, found.tags
         else:
@@ -304,7 +308,13 @@ class InTransaction:
 
     # Computing.
 
-    def load(self, request: LoadRequest, found: Any = MISSING) -> Steps:
+    def load(self, request: LoadRequest, found: Any = MISSING) -> Any:
+        return run(self._load(request, found))
+
+    async def aload(self, request: LoadRequest, found: Any = MISSING) -> Any:
+        return await run_async(self._load(request, found))
+
+    def _load(self, request: LoadRequest, found: Any = MISSING) -> Steps:
         """Return the steps to the value of a request, which the caller computes for itself. The transaction keeps it,
         unless the loader has ended it."""
         if found is not MISSING:
@@ -345,7 +355,7 @@ class InTransaction:
         )
         # The look-up was counted.
         request.is_counted, request.is_computed = True, is_computed
-        return (yield from self.load(request))
+        return (yield from self._load(request))
 
     def _given(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """Return tags as the caller spells them. A store needs these, and its names are the same."""
@@ -373,9 +383,35 @@ class InTransaction:
     def _made(self, key: Any) -> None:
         """Show the entry below that an immediate call has made, also if the transaction had deleted its key. Until
         then, the commit deletes it: others may have loaded the old value again."""
-        if self.find(key) is HIDDEN:
+        if self.found(key) is HIDDEN:
             for overlay in self._overlays():
                 overlay.reveal(key)
+
+
+class Apart:
+    """The two layers of a call for several keys, some of which follow no transaction.
+
+    Args:
+        keys: these, which are looked up and changed in the layer ``below``.
+    """
+
+    def __init__(self, inside: InTransaction, below: SharedLayer, keys: list[Any]) -> None:
+        self._inside, self._below, self._keys = inside, below, keys
+
+    def get_many(self, keys: list[Any]) -> StepsTo[dict[Any, Any]]:
+        found = self._inside.get_many([key for key in keys if key not in self._keys])
+        return found | (yield from in_steps(self._below.get_many(self._keys)))  # type: ignore[no-any-return]
+
+    def set_many(self, values: Mapping[Any, Any], *args: Any, **given: Any) -> StepsTo[list[Any]]:
+        others = {key: value for key, value in values.items() if key not in self._keys}
+        refused = self._inside.set_many(others, *args, **given)
+        apart = {key: values[key] for key in self._keys}
+        return refused + (yield from in_steps(self._below.set_many(apart, *args, **given)))  # type: ignore[no-any-return]
+
+    def delete_many(self, keys: list[Any]) -> StepsTo[int | None]:
+        found = self._inside.delete_many([key for key in keys if key not in self._keys])
+        count = yield from in_steps(self._below.delete_many(self._keys))
+        return None if found is None or count is None else found + count
 
 
 class _Values(NamedTuple):
