@@ -87,11 +87,11 @@ def use_release() -> None:
         ImproperlyConfigured: if the setting is not a string, or if nothing here shows releases.
     """
     given = getattr(settings, RELEASE, "") if settings.configured else ""
+    if given == "":
+        return
     releases = module_of("watch", "releases")
     if releases is None:
-        if given:
-            raise ImproperlyConfigured(is_missing("watch", RELEASE))
-        return
+        raise ImproperlyConfigured(is_missing("watch", RELEASE))
     most = releases.MOST_CHARACTERS
     if not isinstance(given, str) or len(given) > most:
         raise ImproperlyConfigured(f"{RELEASE} must be a string of at most {most} characters, not {shown(given)}")
