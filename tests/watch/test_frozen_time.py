@@ -11,9 +11,9 @@ from wheelcache.watch.site import Site
 
 
 @pytest.mark.parametrize("library", LIBRARIES.values(), ids=LIBRARIES)
-def test_steps_are_those_of_real_time(library):
+def test_steps_are_those_of_real_time(path, library):
     with library.freeze(FAR) as time_:
-        cache = Cache(interval=0.01)
+        cache = Cache(interval=0.01, figures_dir=path)
         cache.set("a", 1)
         time_.shift(-86_400)
         site = Site([cache])
