@@ -1,5 +1,6 @@
 """freezegun and time-machine under one interface: what freezes the time, and moves it."""
 
+import time
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
@@ -13,6 +14,17 @@ LONG_AGO = datetime(2005, 1, 1, tzinfo=UTC)
 def in_real_time(seconds=0):
     """A moment that many seconds from now, by the real time or the frozen one."""
     return datetime.now(UTC) + timedelta(seconds=seconds)
+
+
+def real_seconds():
+    """Return the time of a clock that neither library moves."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def real_seconds_for(function):
+    began = real_seconds()
+    function()
+    return real_seconds() - began
 
 
 class Freezegun:

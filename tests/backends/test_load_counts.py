@@ -14,9 +14,9 @@ from django.test import override_settings
 from tests.backends.adapter import QUIET, names
 from tests.engines import engine, noted
 from tests.flask_backend.conftest import BEFORE_2_5
-from tests.near_cache.tiers import LOCMEM, WHEEL
+from tests.guests import needs
 from wheelcache.django_backend import memoize
-from wheelcache.flask_backend import transaction_scope
+from wheelcache.engine.guests import module_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -29,6 +29,11 @@ MODES = {
     "tiered, fill wait": {"l2": "behind", "fill_wait": 5},
     "tiered, transactions": {"l2": "behind", "transactions": True},
 }
+
+
+def guests_of(mode):
+    guests = {"tiered": "near_cache", "fill wait": "fill_waits", "transactions": "transactions"}
+    return [guest for word, guest in guests.items() if word in mode]
 
 
 class Undone(Exception):
@@ -79,9 +84,10 @@ class DjangoSite(Site):
     @contextmanager
     def running(self, options):
         spelled = {name.upper(): value for name, value in {**QUIET, **options}.items()}
-        kind = "wheelcache.django_backend.TieredCache" if "l2" in options else WHEEL
+        kind = f"wheelcache.django_backend.{'Tiered' if 'l2' in options else 'Wheel'}Cache"
         default = {"BACKEND": kind, "LOCATION": next(names), "OPTIONS": spelled}
-        with override_settings(CACHES={"default": default, "behind": {"BACKEND": LOCMEM, "LOCATION": next(names)}}):
+        behind = {"BACKEND": "django.core.cache.backends.locmem.LocMemCache", "LOCATION": next(names)}
+        with override_settings(CACHES={"default": default, "behind": behind}):
             self.backend = caches["default"]
             yield
             self.backend.close()
@@ -141,6 +147,7 @@ class FlaskSite(Site):
         def token():
             """Stand for a transaction."""
 
+        transaction_scope = module_of("transactions", "announced").transaction_scope
         transaction_scope.begin(token)
         yield
         if is_kept:
@@ -178,7 +185,12 @@ if not BEFORE_2_5:
 
 
 # The TieredCache of Flask follows no transactions.
-KINDS = [(site, mode) for site in SITES for mode in MODES if "django" in site or mode != "tiered, transactions"]
+KINDS = [
+    pytest.param(site, mode, marks=needs(*guests_of(mode)))
+    for site in SITES
+    for mode in MODES
+    if "django" in site or mode != "tiered, transactions"
+]
 
 
 # The ways to cache a computed value. Each computes at least one, and finds it again, or writes it again.
@@ -316,6 +328,7 @@ def test_each_computation_is_one_load(site, mode, flow):
         assert (site.calls > 0) == (flow not in (set_only, load_of_a_value_behind))
 
 
+@needs("transactions")
 @pytest.mark.parametrize("look_up", ["get", "get_many"])
 @pytest.mark.parametrize("delete", [("delete", "key"), ("delete_tags", "tag")])
 @pytest.mark.parametrize("site", [DjangoSite, FlaskSite])

@@ -85,6 +85,7 @@ def test_figures_dir_is_where_figures_are_published(make, clock, tmp_path, kind)
     assert (found.name, found.stats.size) == (cache.name, 1)
 
 
+@needs("watch")
 @pytest.mark.pairs(full="adapter")
 @pytest.mark.parametrize("name", ["no/parent", "a file", "for all", "x" * 300])
 def test_a_directory_that_cannot_be_used_is_an_error_that_names_the_option_and_says_why(adapter, tmp_path, name):

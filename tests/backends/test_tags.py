@@ -1,5 +1,6 @@
 """Tags of both backends, and of a TieredCache over a cache in memory."""
 
+from contextlib import contextmanager, nullcontext
 from functools import partial
 
 import pytest
@@ -7,8 +8,7 @@ import pytest
 from tests.backends.adapters import ADAPTERS
 from tests.engine.loading.harness import Held
 from tests.engines import engine
-from tests.near_cache.tiers import WITH_ASYNC as TIERS
-from tests.near_cache.tiers import made_tiers
+from tests.guests import has, needs
 from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.pairs(full="make")
@@ -21,16 +21,22 @@ WAYS_TO_STORE = {
 }
 
 
-MAKERS = {
-    **{name: lambda over, adapter=adapter, **options: adapter.make(**options) for name, adapter in ADAPTERS.items()},
-    **{f"tiered {name}": lambda over, tier=tier, **options: over(tier, **options) for name, tier in TIERS.items()},
-}
+MAKERS = {name: partial(nullcontext, adapter.make) for name, adapter in ADAPTERS.items()}
+if has("near_cache"):
+    from tests.near_cache.tiers import WITH_ASYNC, made_tiers
+
+    @contextmanager
+    def over_memory(tier):
+        with made_tiers(list) as over:
+            yield partial(over, tier)
+
+    MAKERS |= {f"tiered {name}": partial(over_memory, tier) for name, tier in WITH_ASYNC.items()}
 
 
 @pytest.fixture(params=MAKERS.values(), ids=MAKERS)
 def make(request):
-    with made_tiers(list) as over:
-        yield partial(request.param, over)
+    with request.param() as make:
+        yield make
 
 
 @pytest.fixture
@@ -80,10 +86,10 @@ def test_a_value_that_is_set_after_a_clear_by_the_same_caller_is_kept(make, stor
     assert backend.get("key") is not None
 
 
-@pytest.mark.parametrize("fill_wait", [0, 5])
+@pytest.mark.parametrize("options", [{}, pytest.param({"fill_wait": 5}, marks=needs("fill_waits"))])
 @pytest.mark.parametrize("store", WAYS_TO_STORE.values(), ids=WAYS_TO_STORE)
-def test_a_value_that_was_computed_while_its_tag_was_dropped_is_not_kept(make, store, fill_wait, in_thread):
-    backend = make(fill_wait=fill_wait).backend
+def test_a_value_that_was_computed_while_its_tag_was_dropped_is_not_kept(make, store, options, in_thread):
+    backend = make(**options).backend
     assert backend.get("key") is None
     in_thread(backend.delete_tags, "a").result(PATIENCE)
     store(backend, "key", ("a",))
@@ -105,6 +111,7 @@ def test_a_value_that_is_set_after_a_load_is_kept_whatever_was_dropped_during_th
     assert adapter.get("key") == "new"
 
 
+@needs("fill_waits")
 def test_a_caller_that_waits_for_a_value_does_not_receive_one_that_a_drop_has_overtaken(make, in_thread):
     adapter = make(fill_wait=PATIENCE)
     backend = adapter.backend

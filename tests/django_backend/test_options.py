@@ -139,8 +139,12 @@ def test_numbers_of_entries_are_read_as_locmemcache_reads_them(make, given, most
     assert kept(theirs) == most
 
 
-def test_equal_options_are_one_store_however_they_are_spelled(make, tmp_path):
+def test_equal_options_are_one_store_however_they_are_spelled(make):
     assert len({make({"MAX_ENTRIES": given}, location="spelled").store for given in (7, 7.0, "7")}) == 1
+
+
+@needs("watch")
+def test_so_are_equal_directories(make, tmp_path):
     assert len({make({"FIGURES_DIR": kind(tmp_path / "f")}, location="spelled").store for kind in (str, Path)}) == 1
 
 

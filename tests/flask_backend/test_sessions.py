@@ -6,13 +6,26 @@ import flask_caching
 import pytest
 
 from tests.flask_backend.conftest import BACKEND
-from wheelcache.flask_backend import HostCache, TieredCache, WheelCache
+from tests.guests import needs
+from wheelcache.flask_backend import WheelCache
 
-HOST_CACHE = "wheelcache.flask_backend.HostCache"
+HOST_CACHE, TIERED_CACHE = "wheelcache.flask_backend.HostCache", "wheelcache.flask_backend.TieredCache"
 
 
 class Shared(cachelib.FileSystemCache):
     """A second level that all workers have."""
+
+
+def tiered(l2):
+    from wheelcache.flask_backend import TieredCache
+
+    return TieredCache(l2)
+
+
+def hosted(folder):
+    from wheelcache.flask_backend import HostCache
+
+    return HostCache("sessions", location=folder)
 
 
 def messages(caplog, backend=BACKEND, **config):
@@ -22,33 +35,40 @@ def messages(caplog, backend=BACKEND, **config):
     return [each.getMessage() for each in caplog.records if "Flask-Session" in each.getMessage()]
 
 
+on_tiers, on_hosts = needs("near_cache"), needs("host_cache")
+
+
 @pytest.mark.parametrize(
     "made",
     [
-        lambda path: WheelCache(),
-        lambda path: TieredCache(cachelib.SimpleCache()),
+        pytest.param(WheelCache, id="plain"),
+        pytest.param(lambda: tiered(cachelib.SimpleCache()), id="over memory", marks=on_tiers),
     ],
-    ids=["plain", "over memory"],
 )
-@pytest.mark.parametrize("backend", [BACKEND, "wheelcache.flask_backend.TieredCache", HOST_CACHE])
-def test_sessions_in_a_cache_of_each_process_are_a_warning_at_init_app(caplog, tmp_path, made, backend):
+@pytest.mark.parametrize(
+    "backend", [BACKEND, pytest.param(TIERED_CACHE, marks=on_tiers), pytest.param(HOST_CACHE, marks=on_hosts)]
+)
+def test_sessions_in_a_cache_of_each_process_are_a_warning_at_init_app(caplog, made, backend):
     options = {"l2": "SimpleCache"} if "Tiered" in backend else {}
-    given = {"SESSION_TYPE": "cachelib", "SESSION_CACHELIB": made(tmp_path), "CACHE_OPTIONS": options}
+    given = {"SESSION_TYPE": "cachelib", "SESSION_CACHELIB": made(), "CACHE_OPTIONS": options}
     (message,) = messages(caplog, backend, **given)
     assert "the app 'shop'" in message
     assert "a HostCache, if all workers are on this machine, or to a TieredCache over Redis" in message
 
 
 @pytest.mark.parametrize(
-    "made",
+    ("kind", "made"),
     [
-        lambda path: {"SESSION_TYPE": "cachelib", "SESSION_CACHELIB": TieredCache(Shared(str(path)))},
-        lambda path: {"SESSION_TYPE": "cachelib", "SESSION_CACHELIB": Shared(str(path))},
-        lambda path: {"SESSION_TYPE": "cachelib", "SESSION_CACHELIB": HostCache("sessions", location=str(path / "s"))},
-        lambda path: {"SESSION_TYPE": "cachelib"},
-        lambda path: {"SESSION_TYPE": "redis", "SESSION_CACHELIB": WheelCache()},
-        lambda path: {},
+        pytest.param("cachelib", lambda path: tiered(Shared(path)), marks=on_tiers),
+        ("cachelib", Shared),
+        pytest.param("cachelib", lambda path: hosted(f"{path}/s"), marks=on_hosts),
+        ("redis", lambda path: WheelCache()),
     ],
 )
-def test_sessions_elsewhere_are_none(caplog, tmp_path, made):
-    assert messages(caplog, **made(tmp_path)) == []
+def test_sessions_elsewhere_are_none(caplog, tmp_path, kind, made):
+    assert messages(caplog, SESSION_TYPE=kind, SESSION_CACHELIB=made(str(tmp_path))) == []
+
+
+@pytest.mark.parametrize("config", [{}, {"SESSION_TYPE": "cachelib"}])
+def test_sessions_of_no_cache_are_none(caplog, config):
+    assert messages(caplog, **config) == []

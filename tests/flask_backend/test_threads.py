@@ -22,7 +22,7 @@ cache, _ = make_app()
 cache.cached()(len)
 cache.memoize()(len)
 assert threads() == []
-_, backend = make_app(log_interval=None, figures_dir=None)
+_, backend = make_app(figures_dir=None)
 backend.get_many("for ever", "missing")
 backend.clear()
 _, another = make_app(log_interval=None)

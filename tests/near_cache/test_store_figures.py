@@ -8,9 +8,13 @@ from tests.engine.loading.harness import Moments, unreached
 from tests.engine.runtime.forks import fork
 from tests.near_cache.stores import CALLS, FAIL_SAFE, Calls, Down, Store, near_cache
 from tests.waiting import THREADS
+from wheelcache import Cache
+from wheelcache.core.contract import MISSING
 from wheelcache.engine.loading.steps import drive, drive_async
 from wheelcache.engine.stats import LOAD_BOUNDS
 from wheelcache.near_cache.guarded_store import FAILURES
+from wheelcache.near_cache.near_cache import NearCache
+from wheelcache.near_cache.outage_rule import OutageRule
 
 
 class Slow(Store):
@@ -212,3 +216,15 @@ def test_the_counts_are_exact_under_threads_and_begin_at_zero_in_the_child_of_a_
     assert fork(child)
     stats = near.cache.stats().store
     assert counted(stats.reads) == counted(stats.writes) == (100 * THREADS, 0, 0)
+
+
+def test_the_log_line_of_a_near_cache_has_the_ratio_of_both_tiers_first(clock, caplog):
+    caplog.set_level("INFO", "wheelcache.stats")
+    near = NearCache(Cache("copies", clock=clock, log_interval=60), 600.0, OutageRule(None))
+    for key in ("a", "b"):
+        drive(near.get(key, lambda key=key: 1 if key == "a" else MISSING))
+    drive(near.get("a", lambda: 2))
+    clock.advance(60)
+    line = caplog.records[-1]
+    assert "both_tiers: 66.7%, hit_ratio: 33.3%" in line.getMessage()
+    assert (line.both_tiers, line.hit, line.miss) == (66.7, 1, 2)

@@ -275,6 +275,7 @@ def test_lag_tells_how_far_behind_and_is_warned_of_once_an_episode():
     """Run in a separate process, whose wheel thread only these timers wake."""
     printed = run("""
         import logging
+        from wheelcache.timers import Timers
         logging.basicConfig(stream=sys.stdout, format="%(message)s")
         now = [0.0]
         timers = Timers(1.0, lambda key, value: None, clock=lambda: now[0])
@@ -410,6 +411,7 @@ def test_an_event_comes_at_its_tick_although_time_passes_while_it_is_set():
 def test_a_job_that_forks_runs_again_in_the_parent_only():
     assert run("""
         from wheelcache import ManualClock
+        from wheelcache.timers import Timers
         clock, runs, pids = ManualClock(), [], []
         timers = Timers(1.0, print, clock=clock)
 

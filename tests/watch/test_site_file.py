@@ -1,6 +1,7 @@
 """The database of a site: its owner, foreign files in its place, and the failures that it survives."""
 
 import os
+import shutil
 import socket
 import sqlite3
 import stat
@@ -9,6 +10,7 @@ from contextlib import chdir, closing
 
 import pytest
 
+from tests.engine.runtime.test_runtime_directory import take
 from tests.full_disk import room_for
 from tests.waiting import PATIENCE
 from tests.watch.processes import run, start, worker
@@ -165,6 +167,20 @@ def test_a_directory_that_others_may_use_by_now_is_not_published_in(cache, path,
     path.chmod(0o700)
     clock.advance(INTERVAL)
     assert only(path).workers == 1
+
+
+def test_figures_are_published_and_found_where_another_user_has_taken_the_name(runtime_parent, monkeypatch):
+    # ``take`` replaces it, unless root runs the tests.
+    monkeypatch.setattr(os, "lstat", os.lstat)
+    runtime_parent.parent.chmod(0o1777)
+    take(runtime_parent)
+    directory = directory_of("site")
+    assert directory is not None
+    figures = site_file.SiteFile(directory)
+    shutil.rmtree(directory.parent)
+    figures.make_again()
+    assert directory.is_dir()
+    assert directory == directory_of("site")
 
 
 # The file.

@@ -264,3 +264,13 @@ def test_charts_and_the_last_minute_equal_an_independent_count_while_workers_com
         path,
         ends,
     )
+
+
+def test_a_cache_that_only_misses_goes_on_with_its_steps_though_the_line_has_the_same_period(make, clock, path):
+    cache = make(ttl=5, log_interval=10)
+    cache.set("a", 1)
+    for _ in range(20):
+        cache.get("missing")
+        clock.advance(10)
+    steps = steps_in(path, clock=clock)
+    assert [step.misses for step in steps.values()][-5:] == [1] * 5

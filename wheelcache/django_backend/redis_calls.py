@@ -18,7 +18,7 @@ from wheelcache.cache import Cache
 from wheelcache.django_backend.awaited import Awaited
 from wheelcache.engine import options
 from wheelcache.engine.glob_pattern import escaped, matcher
-from wheelcache.engine.guests import module_of
+from wheelcache.engine.guests import needed_module
 from wheelcache.engine.keys import matching, text_of
 from wheelcache.engine.layer import Layer
 from wheelcache.engine.loading.steps import Call, Outcome, PerDriver, Steps, after, drive, drive_async, result, twins
@@ -201,7 +201,7 @@ class RedisCalls:
         see its attribute ``scope``. While it is held, ``has_key`` returns True for its name. It is not an entry, so it
         is not evicted, and neither ``delete`` nor ``clear`` releases it.
         """
-        make, name = module_of("timers", "locks").Lock, str(self._key(key, version))
+        make, name = needed_module("timers", "locks", "lock()").Lock, str(self._key(key, version))
         return make(self.store.locks.get(), name, timeout, sleep, blocking, blocking_timeout, thread_local)
 
     alock = lock

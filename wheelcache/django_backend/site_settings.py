@@ -13,7 +13,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.crypto import salted_hmac
 
 from wheelcache.engine import observer
-from wheelcache.engine.guests import module_of
+from wheelcache.engine.guests import is_missing, module_of
 from wheelcache.engine.options import shown
 
 DIRECT_ACCESS: Final = "WHEELCACHE_DIRECT_ACCESS"
@@ -84,12 +84,14 @@ def use_release() -> None:
     """Name the release of this process as ``WHEELCACHE_RELEASE`` of the settings says, unless the environment does.
 
     Raises:
-        ImproperlyConfigured: if the setting is not a string.
+        ImproperlyConfigured: if the setting is not a string, or if nothing here shows releases.
     """
     given = getattr(settings, RELEASE, "") if settings.configured else ""
-    releases = None if given == "" else module_of("watch", "releases")
-    if releases is None:
+    if given == "":
         return
+    releases = module_of("watch", "releases")
+    if releases is None:
+        raise ImproperlyConfigured(is_missing("watch", RELEASE))
     most = releases.MOST_CHARACTERS
     if not isinstance(given, str) or len(given) > most:
         raise ImproperlyConfigured(f"{RELEASE} must be a string of at most {most} characters, not {shown(given)}")

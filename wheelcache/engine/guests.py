@@ -27,6 +27,23 @@ def module_of(guest: str, name: str) -> Any:
     return import_module(f"{package}.{name}")
 
 
+def needed_module(guest: str, name: str, by: str) -> Any:
+    """Return the module ``name`` of a guest without which ``by``, a call, cannot do its work.
+
+    Raises:
+        ModuleNotFoundError: if there is no such guest.
+    """
+    module = module_of(guest, name)
+    if module is None:
+        raise ModuleNotFoundError(is_missing(guest, by))
+    return module
+
+
+def is_missing(guest: str, by: str) -> str:
+    """Return the message that an option or a call needs a guest that is missing."""
+    return f"{by} needs wheelcache.{guest}, which is not installed"
+
+
 def modules_named(name: str) -> Iterator[Any]:
     """Iterate over the modules ``name`` of all guests that have one."""
     return filter(None, (module_of(guest, name) for guest in GUESTS))

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from wheelcache.engine import options
 from wheelcache.engine.codec import size_of
-from wheelcache.engine.guests import module_of
+from wheelcache.engine.guests import is_missing, module_of
 from wheelcache.engine.options import Check
 from wheelcache.engine.runtime.clock import SystemClock
 from wheelcache.errors import DirectoryUnusable
@@ -113,7 +113,7 @@ class Option:
 class OfGuest(NamedTuple):
     """The row of an option of the backends that is described in the module ``options`` of a guest.
 
-    A setting that names the option loads the module. Without the guest, there is no such option.
+    A setting that names the option loads the module. Without the guest, such a setting is an error.
     """
 
     name: str
@@ -128,6 +128,11 @@ def _adaptive_needs_a_bound(checked: Mapping[str, Any], spelled: Callable[[str],
     if checked["policy"] == "adaptive" and checked["max_entries"] is None:
         name, needed = spelled("policy"), spelled("max_entries")
         raise ValueError(f"{name} 'adaptive' needs {needed}, a whole number >= 1, not None")
+
+
+def _figures_need_watch(checked: Mapping[str, Any], spelled: Callable[[str], str]) -> None:
+    if checked["figures_dir"] is not None and module_of("watch", "observers") is None:
+        raise ValueError(is_missing("watch", spelled("figures_dir")))
 
 
 TABLE: Final = (
@@ -200,6 +205,7 @@ TABLE: Final = (
         *("figures_dir", ALL, options.path_or_none, None),
         "the directory in which the workers publish their figures for each other",
         django=Spelling(default=OF_THE_SITE),
+        needs=_figures_need_watch,
     ),
     OfGuest("inspect", "watch"),
     Option("on_removal", ENGINE_ONLY, options.function_or_none, None),
@@ -276,8 +282,7 @@ class Options(Mapping[str, Option]):
 
     def unknown(self, given: Iterable[Any], cache: str) -> str | None:
         """Return a message about the names in ``given`` that are not options: see ``options.unknown``."""
-        given = [*given]
-        return None if all(name in self for name in given) else options.unknown(given, self, cache)
+        return options.unknown(given, self._rows, cache)
 
     def checked(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values of the options by ``Option.name``: the checked values of ``given``, and defaults.
@@ -285,9 +290,13 @@ class Options(Mapping[str, Option]):
         The options of guests are left out if they have their defaults.
 
         Raises:
-            TypeError, ValueError: if a value is invalid. The message names the option as in this interface.
+            TypeError, ValueError: if a value is invalid, or if an option needs a guest that is missing. The message
+                names the option as in this interface.
         """
         checked = {row.name: row.default for row in self._rows.values() if isinstance(row, Option)}
+        for name, row in self._rows.items():
+            if name in given and isinstance(row, OfGuest) and row.find() is None:
+                raise ValueError(is_missing(row.guest, name))
         found = [(name, self[name]) for name in self._rows if name in given]
         for name, option in found:
             checked[option.name] = option.check(name, given[name])

@@ -1,7 +1,8 @@
 """A stress run of turns: two processes with threads and tasks that load, lease, write, drop tags, cancel and time out.
 
 Each key has a *truth*, a number that grows with each write. A loader returns it,
-so a value that is smaller than the truth that was committed before a caller asked is outdated.
+so a value that is smaller than the truth that was committed before a caller asked is outdated. Without the guest of
+leases, there are more loads instead.
 
 ``python -m tests.engine.loading.turn_stress OPERATIONS`` prints the counts of a run.
 """
@@ -20,11 +21,15 @@ from collections import Counter
 from contextlib import contextmanager
 from functools import partial
 
-from tests.fill_waits.callers import LONG, aget_or_lease, get_or_lease
+from tests.guests import has
 from tests.waiting import PATIENCE, happens
 from wheelcache import Cache, LoadTimeout
 from wheelcache.engine.runtime.request_scope import end_request
-from wheelcache.fill_waits.leased_reads import LeasedReads
+
+HAS_LEASES = has("fill_waits")
+if HAS_LEASES:
+    from tests.fill_waits.callers import LONG, aget_or_lease, get_or_lease
+    from wheelcache.fill_waits.leased_reads import LeasedReads
 
 PROCESSES = 2
 THREADS = 3
@@ -132,7 +137,8 @@ class Process:
     def _in_thread(self, rnd, operations):
         for _ in range(operations):
             key = rnd.randrange(KEYS)
-            operation = rnd.choices((self._load, self._lease, self._write, self._get), (55, 30, 8, 7))[0]
+            lease = self._lease if HAS_LEASES else self._load
+            operation = rnd.choices((self._load, lease, self._write, self._get), (55, 30, 8, 7))[0]
             try:
                 operation(key, rnd)
             except LoadTimeout:
@@ -226,7 +232,7 @@ class Process:
     async def _in_task(self, rnd, operations):
         for _ in range(operations):
             key = rnd.randrange(KEYS)
-            ask = self._lease_in_task if rnd.random() < 0.3 else self._load_in_task
+            ask = self._lease_in_task if HAS_LEASES and rnd.random() < 0.3 else self._load_in_task
             asking = asyncio.ensure_future(ask(key, rnd))
             if rnd.random() < 0.3:
                 await asyncio.sleep(rnd.random() * 0.001)

@@ -3,6 +3,7 @@
 import socket
 import sys
 import threading
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -12,8 +13,10 @@ from tests.engine.runtime.interruptions import Delivery, Worker, quiet
 from tests.guests import Timers
 from tests.waiting import PATIENCE, current_frames, until
 from wheelcache import Cache
+from wheelcache.engine.guests import module_of
 from wheelcache.engine.runtime import lifecycle
-from wheelcache.near_cache.redis_tracking import Tracking
+
+redis_tracking = module_of("near_cache", "redis_tracking")
 
 PACKAGE = Path(wheelcache.__file__).parent
 
@@ -65,19 +68,25 @@ def main():
     left = threading.Event()
     expiring = Cache(**SILENT, interval=0.01, on_removal=lambda *removal: left.set())
     caches = [Cache(**SILENT, ttl=30) for _ in range(3)]
-    timers = Timers(0.01, lambda key, value: None)
-
-    tracking = Tracking(lambda timeout: Silence(), b"", Listener(), timeout=1000)
-    tracking.start()
-    waiting = ["wheelcache-tracking"]
+    uses = [partial(use, cache) for cache in caches]
+    ends = [cache.close for cache in (expiring, *caches)]
+    waiting = []
+    if Timers is not None:
+        timers = Timers(0.01, lambda key, value: None)
+        uses.append(lambda: timers.set_timer("a", 1, 30))
+        ends.append(timers.stop)
+    if redis_tracking is not None:
+        tracking = redis_tracking.Tracking(lambda timeout: Silence(), b"", Listener(), timeout=1000)
+        tracking.start()
+        waiting.append("wheelcache-tracking")
+        ends.append(tracking.stop)
 
     def alive():
         return sorted(each.name for each in threading.enumerate() if each.name in waiting and runs_ours(each))
 
     def use_all():
-        for cache in caches:
-            use(cache)
-        timers.set_timer("a", 1, 30)
+        for each in uses:
+            each()
 
     with quiet():
         for target in count(1):
@@ -95,7 +104,5 @@ def main():
             if delivery.where is None:
                 break
     assert target > 20
-    for closed in (expiring, *caches):
-        closed.close()
-    timers.stop()
-    tracking.stop()
+    for end in ends:
+        end()

@@ -2,20 +2,14 @@
 
 import asyncio
 import contextlib
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import Context
 from itertools import count
 from weakref import WeakKeyDictionary
 
 import pytest
 
 from tests.engine.runtime.interruptions import Delivery, Worker, compiled_core, quiet
-from tests.fill_waits.callers import get_or_lease
-from tests.waiting import PATIENCE, until, waiting
 from wheelcache import Cache
 from wheelcache.engine.runtime.clock import ManualClock
-from wheelcache.engine.runtime.request_scope import end_request
-from wheelcache.fill_waits.leased_reads import LeasedReads
 
 pytestmark = [pytest.mark.deep, compiled_core]
 
@@ -28,13 +22,13 @@ SILENT = {"log_interval": None}
 worker = Worker()
 
 
-def weighed(clock, tmp_path):
+def weighed(clock):
     return Cache(
         **SILENT, clock=clock, ttl=TTL, jitter=0, max_weight=10, weigher=lambda key, value: 2, on_removal=lambda *_: 0
     )
 
 
-def plain(clock, tmp_path):
+def plain(clock):
     return Cache(
         **SILENT,
         clock=clock,
@@ -57,11 +51,6 @@ def fill(cache, clock):
     cache.set("forever", 4, None)
     cache.set(("a", "tuple"), 5, 600)
     clock.advance(2)
-
-
-def lease(cache):
-    get_or_lease(cache, "new", wait=1)
-    cache.set("new", 7)
 
 
 def memoized(cache):
@@ -145,7 +134,6 @@ OPERATIONS = {
     "take a hit": lambda cache: cache.get_or_load("kept", lambda: 7),
     "aget_or_load": atake,
     "memoize": memoized,
-    "get_or_lease": lease,
     "let time pass": let_time_pass,
 }
 
@@ -169,16 +157,13 @@ def check(cache, clock):
     assert not cache.get_many([*KEYS, *NEW_KEYS])
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
-@pytest.mark.parametrize("make", [weighed, plain])
-def test_an_exception_at_any_point_leaves_the_cache_to_all_threads(make, name, tmp_path):
-    operation = OPERATIONS[name]
+def interrupt_everywhere(make, operation):
+    """Interrupt an operation at each of its points, and check the cache. Return the number of points and one."""
     faults = []
     with quiet():
-        # A sample of the thousands of points of a save, most of which are in its callees.
-        for target in count(1, 7 if name == "save" else 1):
+        for target in count(1):
             clock = ManualClock()
-            cache = make(clock, tmp_path)
+            cache = make(clock)
             fill(cache, clock)
             delivery = Delivery(target)
             interrupted = delivery.run(lambda cache=cache: operation(cache))
@@ -193,8 +178,14 @@ def test_an_exception_at_any_point_leaves_the_cache_to_all_threads(make, name, t
             if not interrupted:
                 break
     assert not faults, f"{len(faults)} of {target}:\n" + "\n".join(faults)
+    return target
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("make", [weighed, plain])
+def test_an_exception_at_any_point_leaves_the_cache_to_all_threads(make, name):
     # The only point of a hit in the compiled core is its call.
-    assert target > (1 if name in ("get", "take a hit") else 2)
+    assert interrupt_everywhere(make, OPERATIONS[name]) > (1 if name in ("get", "take a hit") else 2)
 
 
 def set_sooner(cache):
@@ -226,31 +217,3 @@ def test_an_exception_at_any_point_leaves_the_threads_of_the_process_to_others(o
             if not interrupted:
                 break
     assert target > 20
-
-
-FILLING = {
-    "set": lambda cache: cache.set("k", 7),
-    "set_many": lambda cache: cache.set_many({"k": 7}),
-    "get_or_load": lambda cache: cache.get_or_load("k", lambda: 7),
-    "lease_fill": lambda cache: LeasedReads(cache.engine).fill("k")(7, ()),
-}
-
-
-@pytest.mark.parametrize("name", FILLING)
-def test_an_exception_at_any_point_of_a_fill_leaves_no_caller_waiting_past_its_time(name):
-    with quiet(), ThreadPoolExecutor(1) as pool:
-        for target in count(1):
-            # Not with a ManualClock, by which a wait would never end.
-            cache = Cache(**SILENT)
-            assert get_or_lease(cache, "k", wait=100) is None
-            asked = pool.submit(Context().run, get_or_lease, cache, "k", wait=0.05)
-            until(lambda asked=asked: waiting() or asked.done())
-            delivery = Delivery(target)
-            interrupted = delivery.run(lambda cache=cache: FILLING[name](cache))
-            assert asked.result(PATIENCE) in (7, None), delivery.where
-            assert get_or_lease(cache, "k", wait=0.01) in (7, None), delivery.where
-            cache.close()
-            end_request()
-            if not interrupted:
-                break
-    assert target > 5

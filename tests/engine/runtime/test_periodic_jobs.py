@@ -9,11 +9,9 @@ from math import inf
 import pytest
 
 from tests.instructions import run_watched
-from tests.watch.published import steps_of
 from wheelcache import Cache, ManualClock
 from wheelcache.engine.runtime.periodic_jobs import PeriodicJobs
 from wheelcache.errors import CacheClosed
-from wheelcache.watch.site import Site
 
 
 class Noted:
@@ -143,16 +141,6 @@ def test_one_of_several_jobs_with_the_longest_period_finds_out_whether_to_pause(
     jobs.start_jobs()
     clock.advance(30)
     assert looks == [10, 20, 30]
-
-
-def test_a_cache_that_only_misses_goes_on_with_its_steps_though_the_line_has_the_same_period(clock):
-    cache = Cache(clock=clock, ttl=5, log_interval=10)
-    cache.set("a", 1)
-    for _ in range(20):
-        cache.get("missing")
-        clock.advance(10)
-    steps = steps_of(Site([cache]), cache.name)
-    assert [step.misses for step in steps.values()][-5:] == [1] * 5
 
 
 def test_a_write_while_the_cache_is_found_to_be_idle_has_the_jobs_go_on(clock, notes):

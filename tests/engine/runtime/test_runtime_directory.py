@@ -12,8 +12,6 @@ import pytest
 from wheelcache.engine.runtime import private_files
 from wheelcache.engine.runtime.private_files import runtime_directory
 from wheelcache.errors import FileUnusable
-from wheelcache.watch.figures_directory import directory_of
-from wheelcache.watch.site_file import SiteFile
 
 ANOTHER_USER = os.geteuid() + 1
 
@@ -144,17 +142,6 @@ def test_a_lock_of_the_place_that_another_user_holds_delays_no_process_for_long(
     finally:
         os.close(held)
     assert runtime_directory() == directory
-
-
-def test_figures_are_published_and_found_where_the_name_was_taken(preferred):
-    take(preferred)
-    directory = directory_of("site")
-    assert directory is not None
-    figures = SiteFile(directory)
-    shutil.rmtree(directory.parent)
-    figures.make_again()
-    assert directory.is_dir()
-    assert directory == directory_of("site")
 
 
 def test_a_name_that_is_taken_at_the_very_moment_is_left_as_well(preferred, monkeypatch):

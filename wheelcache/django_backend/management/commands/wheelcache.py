@@ -1,5 +1,5 @@
 """``manage.py wheelcache``, which is a command of ``watch``."""
 
-from wheelcache.engine.guests import module_of
+from wheelcache.engine.guests import needed_module
 
-Command = module_of("watch", "django_command").Command
+Command = needed_module("watch", "django_command", "manage.py wheelcache").Command

@@ -5,12 +5,8 @@ from math import inf
 
 import pytest
 
-from tests.watch.processes import run
+from tests.scripts import run
 from wheelcache import Cache, ManualClock
-from wheelcache.core.contract import MISSING
-from wheelcache.engine.loading.steps import drive
-from wheelcache.near_cache.near_cache import NearCache
-from wheelcache.near_cache.outage_rule import OutageRule
 
 
 class WatchedClock(ManualClock):
@@ -52,17 +48,6 @@ def test_the_line_has_the_figures_of_its_interval_only_and_the_same_as_fields(cl
     assert line.levelno == logging.INFO
     assert line.name == "wheelcache.stats"
     assert (line.cache, line.qpm, line.hit_ratio, line.elements, line.hit, line.miss) == ("pages", 3, 66.7, 1, 2, 1)
-
-
-def test_the_line_of_a_near_cache_has_the_ratio_of_both_tiers_first(clock, lines):
-    near = NearCache(Cache("copies", clock=clock, log_interval=60), 600.0, OutageRule(None))
-    for key in ("a", "b"):
-        drive(near.get(key, lambda key=key: 1 if key == "a" else MISSING))
-    drive(near.get("a", lambda: 2))
-    clock.advance(60)
-    line = lines()[-1]
-    assert "both_tiers: 66.7%, hit_ratio: 33.3%" in line.getMessage()
-    assert (line.both_tiers, line.hit, line.miss) == (66.7, 1, 2)
 
 
 def test_requests_are_given_per_minute_whatever_the_interval(clock, lines):
@@ -121,21 +106,22 @@ def test_reading_the_figures_does_not_change_them(clock):
         first.hits = 5
 
 
-def test_a_worker_that_exits_logs_its_last_line(tmp_path):
+def test_a_worker_that_exits_logs_its_last_line():
     out = run(
         """
-        import logging
+        import logging, sys
+        from wheelcache import Cache, ManualClock
         logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(message)s")
-        cache, idle = make(log_interval=60), make("idle", log_interval=60)
+        clock = ManualClock()
+        cache, idle = (Cache(name, clock=clock, log_interval=60) for name in ("pages", "idle"))
         for each in (cache, idle):
             each.set("a", 1)
         clock.advance(60)
         for _ in range(3):
             cache.get("a")
         clock.advance(30)
-        """,
-        tmp_path / "figures",
+        """
     )
-    assert [line for line in out if "qpm" in line] == [
+    assert [line for line in out.splitlines() if "qpm" in line] == [
         "cache(pages) - qpm: 6, hit_ratio: 100.0%, elements: 1, hit: 3, miss: 0"
     ]

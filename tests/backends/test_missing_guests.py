@@ -1,0 +1,74 @@
+"""Settings and calls that need a guest, where its folder is missing."""
+
+import sys
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management import call_command
+from django.test import override_settings
+
+from tests.backends.on_django import OnDjango
+from wheelcache import Cache
+from wheelcache.engine.option_table import BACKENDS, Options, rows_for
+
+OPTIONS = {
+    "fill_wait": ("fill_waits", 5),
+    "fill_grace": ("fill_waits", 5),
+    "transactions": ("transactions", False),
+    "inspect": ("watch", True),
+    "figures_dir": ("watch", "/tmp"),
+}
+
+on_django = pytest.mark.parametrize("adapter", [OnDjango], indirect=True)
+
+
+@pytest.fixture
+def remove(monkeypatch):
+    """Make a guest missing."""
+    return lambda guest: monkeypatch.setitem(sys.modules, f"wheelcache.{guest}", None)
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_an_option_of_a_missing_guest_is_an_error_that_names_both(adapter, remove, option):
+    guest, value = OPTIONS[option]
+    remove(guest)
+    message = f"{adapter.spelled(option)} needs wheelcache.{guest}, which is not installed"
+    with pytest.raises(adapter.refused, match=message):
+        adapter.make(**{option: value})
+
+
+@pytest.mark.parametrize("option", ["fill_wait", "fill_grace", "transactions", "inspect"])
+@pytest.mark.parametrize("framework", ["django", "flask"])
+def test_the_table_has_no_options_of_missing_guests(remove, framework, option):
+    remove(OPTIONS[option][0])
+    table = Options(rows_for(BACKENDS), framework)
+    assert option not in map(str.lower, table)
+    assert option not in table.checked({})
+
+
+def test_an_argument_of_the_engine_is_an_error_as_well(remove, tmp_path):
+    remove("watch")
+    with pytest.raises(ValueError, match=r"figures_dir needs wheelcache\.watch, which is not installed"):
+        Cache(figures_dir=tmp_path)
+
+
+@on_django
+def test_so_is_a_setting_of_the_site(remove, make):
+    remove("watch")
+    message = "WHEELCACHE_RELEASE needs wheelcache.watch, which is not installed"
+    with override_settings(WHEELCACHE_RELEASE="1.0"), pytest.raises(ImproperlyConfigured, match=message):
+        make()
+
+
+@on_django
+def test_so_is_a_lock(remove, make):
+    remove("timers")
+    with pytest.raises(ModuleNotFoundError, match=r"lock\(\) needs wheelcache.timers, which is not installed"):
+        make().backend.lock("key")
+
+
+def test_so_is_the_command(remove, monkeypatch):
+    remove("watch")
+    monkeypatch.delitem(sys.modules, "wheelcache.django_backend.management.commands.wheelcache", raising=False)
+    with pytest.raises(ModuleNotFoundError, match=r"manage.py wheelcache needs wheelcache.watch"):
+        call_command("wheelcache")
