@@ -36,7 +36,6 @@ STILL_IMPORTED = {
     "wheelcache.engine.in_memory": {"transactions"},
     "wheelcache.engine.layer": {"transactions"},
     "wheelcache.engine.loading.loads": {"watch"},
-    "wheelcache.engine.loading.results": {"watch"},
     "wheelcache.engine.readable": {"watch"},
     "wheelcache.flask_backend.app_contexts": {"watch"},
     "wheelcache.flask_backend.engine_backend": {"transactions"},

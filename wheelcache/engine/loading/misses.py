@@ -5,7 +5,7 @@ template fragments, with ``@cached`` and ``@memoize`` of Flask-Caching, and in t
 answers two questions about such a ``set``:
 
 - How long did the computation take? A backend counts it as a load, once: the first write of the key ends the
-  computation. The loads of a loader that is passed to the cache are counted and timed by ``loading.results``.
+  computation. The loads of a loader that is passed to the cache are counted and timed by ``Loads``.
 - Was a tag of the value dropped since the miss? If so, the value is not stored.
 """
 
