@@ -315,7 +315,7 @@ class InTransaction:
         stored, error = yield from self._engine.loads().compute(request)
         if error is not None:
             return None, error
-        ttl, grace = request.lifetime(stored)
+        ttl, grace = request.ttl, request.grace
         if not expires_now(ttl):
             names = callers_tags(request.names)
             self._put(key, stored, ttl, (grace, self._given(names)), names, overlay)

@@ -19,10 +19,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from inspect import isawaitable
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from wheelcache.core.access import MAX_FAST_TTL, SECONDS, TTL, Lifetime, Serialized
-from wheelcache.core.contract import MISSING, STORED, Core, Record, Watch
+from wheelcache.core.contract import MISSING, STORED, Core, Record
 from wheelcache.engine.codec import NOT_DECODED
 from wheelcache.engine.keys import KeyProxies, unwrap
 from wheelcache.engine.loading.adaptive import WithPrevious, check_has_no_refresh_ahead, takes_previous
@@ -283,6 +283,7 @@ class Loads:
             Exception: an error of the weigher, with which the turn has ended.
         """
         stored: Stored | None = None
+        source = request.policy.source
         turn.loader_returned = True
         try:
             if value is MISSING:
@@ -297,13 +298,15 @@ class Loads:
                     value = value.value
                 # A turn that is ALONE has no watch.
                 if turn.watch is not None and turn.ended is None and not turn.is_superseded:
-                    stored = self._store(turn, request, value)
-            if turn.is_superseded or (request.policy.is_for_outages and (stored is None or not stored[0] & STORED)):
+                    ttl, grace = (request.ttl, request.grace) if source is None else source.lifetime(turn.key)
+                    stored = self._target.store(turn.key, value, ttl, grace, turn.watch, request.names, request.group)
+            if turn.is_superseded or (
+                source is not None and source.keeps_for_outages and (stored is None or not stored[0] & STORED)
+            ):
                 # Drop an older value before the caller continues: a thread that superseded the turn may be slower. A
                 # watch that was broken between its beginning and that of the turn shows a store of such a value.
                 self.drop_other(turn.key, value)
-            # A store counts its reads itself.
-            if request.is_computed and request.policy.is_counted_by_store is None:
+            if request.is_computed and source is None:
                 self.count(request.watched, self._core.now() - request.started, request.group)
             if self.backoff.failures:
                 self.backoff.succeeded(turn.key)
@@ -323,29 +326,14 @@ class Loads:
         except BaseException as error:
             return None, error
 
-    def _store(self, turn: Turn, request: LoadRequest, value: Any) -> Stored | None:
-        policy = request.policy
-        ttl: float | None
-        if policy.lifetime is not None:
-            ttl, grace = policy.lifetime(turn.key)
-        elif value is not None:
-            ttl, grace = request.ttl, policy.stale.seconds
-        else:
-            ttl, grace = request.lifetime(value)
-        if ttl is not None and ttl <= 0:
-            # An older value that is kept past its time must not be returned after this one.
-            self._target.discard(turn.key)
-            return None
-        return self._target.store(turn.key, value, ttl, grace, cast("Watch", turn.watch), request.names, request.group)
-
     def fail(self, turn: Turn, request: LoadRequest, error: BaseException, *, is_logged: bool = False) -> None:
         """End the turn with an error of the loader, and log it for callers that have joined, unless ``is_logged``."""
-        if not request.policy.shares(error):
+        source = request.policy.source
+        if source is not None and not source.shares(error):
             turn.end(End.AGAIN)
             return
         is_first = turn.ended is None
-        is_counted_by_store = request.policy.is_counted_by_store
-        is_failed_load = is_first and not (is_counted_by_store and is_counted_by_store(error))
+        is_failed_load = is_first and (source is None or not source.counts(error))
         # A waiter may remove the traceback.
         exc_info = type(error), error, error.__traceback__
         if is_failed_load:
@@ -381,7 +369,9 @@ class Loads:
     def count_end(self, request: LoadRequest, value: Any, *, has_failed: bool) -> None:
         """Count a look-up that has ended as a miss, unless it was counted, or its caller counts it."""
         # A copy that is kept for the caller may still turn a failure into a hit.
-        is_left = request.policy.is_for_outages if has_failed else request.leaves_miss and value is MISSING
+        source = request.policy.source
+        is_kept = source is not None and source.keeps_for_outages
+        is_left = is_kept if has_failed else request.leaves_miss and value is MISSING
         # The caller of a load apart has counted its look-up of the key.
         if not (request.is_counted or is_left or request.key is not request.watched):
             request.is_counted = True
@@ -518,7 +508,7 @@ class Loads:
 
     def found_nothing(self, turn: Turn, request: LoadRequest) -> None:
         """End the turn on a key that a load of many keys did not find. It counts as a load; the waiters look again."""
-        if request.policy.is_counted_by_store is None:
+        if request.policy.source is None:
             self.count(request.watched, self._core.now() - request.started, request.group)
         turn.end(End.AGAIN)
 

@@ -38,7 +38,8 @@ class LoadRequest:
         computed: the value whose stored form ``complete`` has returned, if that is another object; otherwise MISSING.
         decode: see above.
         watched: the key in the core whose writes outdate the value; usually ``key``.
-        ttl: the seconds for which the value is fresh; None for no expiry. ``complete`` finds those of a function.
+        ttl, grace: the seconds for which the value is fresh, None for no expiry, and those for which it is kept after
+            that. ``complete`` finds those that depend on the value.
         fresh_until: the end of the freshness of the entry that is refreshed.
         is_counted: whether the look-up has ended, as a hit or a miss.
         group: the name of the group of keys for which it is counted; None if the key decides.
@@ -89,6 +90,7 @@ class LoadRequest:
         self.caller_key = caller_key
         self.loader: Any = loader
         self.policy = policy
+        self.grace = policy.stale.seconds
         self.is_at_once = policy.is_at_once and type(loader) is not InSteps
         self.names = names
         self._encode = encode
@@ -105,7 +107,7 @@ class LoadRequest:
             self.loader.pass_nothing()
 
     def complete(self, value: Any) -> Any:
-        """Return the stored form of the result of ``loader()``, and find its TTL.
+        """Return the stored form of the result of ``loader()``, and find its lifetime.
 
         Raises:
             TypeError: if the result can be read only once. Errors of the serializer and of the TTL pass through.
@@ -128,7 +130,9 @@ class LoadRequest:
             raise
         if stored is not value:
             self.computed = value
-        if self._ttl_of is not None and not (value is None and self.policy.negative_ttl is not None):
+        if value is None and self.policy.negative_ttl is not None:
+            self.ttl, self.grace = self.policy.negative_ttl, 0.0
+        elif self._ttl_of is not None:
             self.ttl = seconds_for(self._ttl_of, value)
         return stored
 
@@ -151,13 +155,6 @@ class LoadRequest:
             again.is_alone, again.is_at_once, again._encode = True, False, None
         self.is_hit = again.is_hit = again.given_up = False
         return again
-
-    def lifetime(self, stored: Any) -> tuple[float | None, float]:
-        """Return the TTL of the stored form of a value, and its grace."""
-        policy = self.policy
-        if stored is None and policy.negative_ttl is not None:
-            return policy.negative_ttl, 0.0
-        return self.ttl, policy.stale.seconds
 
 
 def computed(request: LoadRequest) -> Steps:
@@ -239,14 +236,12 @@ class Target(Protocol):
         names: tuple[str, ...],
         group: str | None = None,
     ) -> Stored:
-        """Weigh the value and call ``core.fill``. Raise the weigher's error."""
+        """Weigh the value and call ``core.fill``. Raise the weigher's error. With a TTL of 0 or less, only remove
+        an older value that is kept past its time."""
 
     def announce(self, outcome: int, removed: Removals | None) -> None:
         """Notify the listener and the leases, wake the wheel, evict more. Called when no caller waits, since a
         listener may look up the key that was loaded."""
-
-    def discard(self, key: Any) -> None:
-        """Remove an entry that is stale or not current, and notify the listener."""
 
     def remove_undecoded(self, key: Any, value: Any, error: Exception) -> None:
         """Remove the entry of ``key`` if it has this value, which cannot be decoded, and log that."""

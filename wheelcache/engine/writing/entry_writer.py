@@ -401,7 +401,11 @@ class EntryWriter(WriteState):
         group: str | None = None,
     ) -> tuple[int, Removals | None]:
         """Store a loaded value, unless the key was written, or one of its tags dropped, since ``watch`` began. Return
-        the arguments of ``announce``."""
+        the arguments of ``announce``. A value with a TTL of 0 or less is not stored."""
+        if ttl is not None and ttl <= 0:
+            # An older value that is kept past its time must not be returned after this one.
+            self.discard(key)
+            return 0, None
         labels = (names, 0, group) if names or group is not None else None
         if self.is_plain:
             return self._core.fill(key, value, ttl, watch, grace, 0, labels), None
