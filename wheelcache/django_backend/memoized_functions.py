@@ -186,6 +186,7 @@ class _InMemory:
         self._policy = settings.policy.with_fill_grace(backend._fill_grace(f"memoize.{name}"))
         self._tag_names = backend._tag_names
         self._ttl = backend.default_timeout if settings.timeout is DEFAULT_TIMEOUT else settings.timeout
+        self._keeps = not options.expires_now(self._ttl)
         version = backend.version if settings.version is None else settings.version
         self._group = self._named_group(f"{backend.key_prefix}:{version}:{name}")
         self.group = self._group.name
@@ -204,8 +205,7 @@ class _InMemory:
         self, made: Any, found: Any, loader: Callable[..., Any], call: Arguments, count: Callable[[bool], object]
     ) -> tuple[Any, Wanted]:
         loads, ttl, policy, key = self._loads, self._ttl, self._policy, self.key(made)
-        is_alone = options.expires_now(ttl)
-        if key is not made and not is_alone:
+        if key is not made and self._keeps:
             found = self._find(key, MISSING)
         found = self._value(key, found)
         if found is not MISSING and not loads.needs_refresh(key, found, ttl, policy):
@@ -214,10 +214,8 @@ class _InMemory:
         return found, loads.request(
             *(key, loader, ttl, policy, self._tag_names(tags) if tags else ()),
             # A value that is not kept is that of the function itself.
-            encode=None if is_alone else self._codec.encode,
-            decode=self._codec.decode,
+            self._codec if self._keeps else None,
             passes_previous=self._has_previous,
-            is_alone=is_alone,
         )
 
     def _value(self, key: Any, stored: Any) -> Any:

@@ -172,11 +172,8 @@ class BackendAccess(PrefixAccess):
         if self._fill_graces:
             policy = policy.with_fill_grace(self._fill_grace(key))
         request = self.loading.request(
-            *(cache_key, loader, ttl, policy, () if tags is NO_TAGS else self._tag_names(tags)),
-            # Called within the app context of a load in the background, since pickling may need its session.
-            encode=self._encode,
-            decode=self._decode,
-            is_alone=expires_now(ttl),
+            # A load in the background encodes within the app context, since pickling may need its session.
+            *(cache_key, loader, ttl, policy, () if tags is NO_TAGS else self._tag_names(tags), self._codec),
         )
         if not is_computed:
             request.is_computed = False

@@ -340,9 +340,7 @@ class InTransaction:
             except NOT_DECODED as error:
                 if not self.remove_undecoded(key, stored, error):
                     self._below.remove_undecoded(key, stored, error)
-        request = self._engine.loads().request(
-            key, loader, ttl, PLAIN, self._below.names(tags), encode=codec.encode, decode=codec.decode, is_alone=True
-        )
+        request = self._engine.loads().request(key, loader, ttl, PLAIN, self._below.names(tags), codec)
         # The look-up was counted.
         request.is_counted, request.is_computed = True, is_computed
         return (yield from self.load(request))

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from wheelcache.core.access import MAX_FAST_TTL, SECONDS, TTL, Lifetime, Serialized
 from wheelcache.core.contract import MISSING, STORED, Core, Record
-from wheelcache.engine.codec import NOT_DECODED
+from wheelcache.engine.codec import NOT_DECODED, Codec
 from wheelcache.engine.keys import KeyProxies, unwrap
 from wheelcache.engine.loading.adaptive import WithPrevious, check_has_no_refresh_ahead, takes_previous
 from wheelcache.engine.loading.backoff import Backoff
@@ -94,38 +94,35 @@ class Loads:
         ttl: Any,
         policy: LoadPolicy,
         tags: tuple[str, ...] = (),
+        codec: Codec | None = None,
         *,
-        encode: Callable[[Any], Any] | None = None,
-        decode: Callable[[Any], Any] = as_it_is,
         passes_previous: bool | None = None,
-        is_alone: bool = False,
     ) -> LoadRequest:
         """Return a request for ``get`` or ``load``, after a ``find`` that missed. It answers the miss of ``key``, so no
         later ``set`` by the caller is a fill.
 
         Args:
-            loader, ttl: see ``LoadRequest``.
-            encode, decode: convert a value to its stored form and back. By default, the value is stored as it is. If
-                only ``decode`` is left out, ``get`` returns the stored form.
+            loader, ttl, codec: see ``LoadRequest``. With a TTL of 0 or less, the caller computes the value for itself.
             passes_previous: whether ``loader`` receives the previous value; None if its parameters decide.
-            is_alone: whether the caller computes the value for itself. Then the TTL is not checked.
 
         Raises:
-            TypeError, ValueError: if ``ttl`` is neither a number of seconds > 0 nor None nor a function.
+            TypeError, ValueError: if ``ttl`` is neither a number of seconds nor None nor a function.
         """
+        is_alone = False
         if callable(ttl):
             check_has_no_refresh_ahead(ttl, policy)
-        elif not (ttl is None or is_alone or (type(ttl) in SECONDS and 0 < ttl < MAX_FAST_TTL)):
-            ttl = self._target.seconds(ttl)
+        elif not (ttl is None or (type(ttl) in SECONDS and 0 < ttl < MAX_FAST_TTL)):
+            is_alone = ttl <= 0
+            ttl = ttl if is_alone else self._target.seconds(ttl)
         plain, _ = self._target.adapt_and_pop_miss(key)
         if passes_previous is None:
             passes_previous = type(loader) is not InSteps and takes_previous(loader)
         if passes_previous:
-            loader = WithPrevious(key, loader, _no_previous if is_alone else self.previous, decode)
+            loader = WithPrevious(key, loader, self.previous, as_it_is if codec is None else codec.decode)
         names = self._target.tag_names(plain, tags) if tags or type(plain) is not str else ()
-        request = LoadRequest(plain, key, loader, ttl, policy, names, encode, decode)
+        request = LoadRequest(plain, key, loader, ttl, policy, names, codec)
         if is_alone:
-            request.is_alone, request.is_at_once = True, False
+            request.stay_alone()
         return request
 
     def needs_refresh(self, key: Hashable, value: Any, ttl: Lifetime, policy: LoadPolicy) -> bool:
@@ -194,10 +191,10 @@ class Loads:
                     raise
         if stored is TAKEN:
             stored = result(drive(self.load(request)))
-        if type(stored) is not Serialized:
+        if type(stored) is not Serialized or request.codec is None:
             return stored
         try:
-            return request.decode(stored)
+            return request.codec.loads(stored)
         except NOT_DECODED as error:
             again = self._again(request, stored, error)
         return request.computed if again is None else self.get(again)
@@ -222,10 +219,10 @@ class Loads:
                     raise
         if stored is TAKEN:
             stored = result(await drive_async(self.load(request)))
-        if type(stored) is not Serialized:
+        if type(stored) is not Serialized or request.codec is None:
             return stored
         try:
-            return request.decode(stored)
+            return request.codec.loads(stored)
         except NOT_DECODED as error:
             again = self._again(request, stored, error)
         return request.computed if again is None else await self.aget(again)
@@ -557,10 +554,6 @@ def _close_all(turns: list[Turn]) -> None:
 def _apart(key: Any) -> tuple[str, Any]:
     """Return the key of the turns of loads apart, for a key of the core."""
     return "load", key
-
-
-def _no_previous(key: Any) -> None:
-    """Find no previous value for a load that replaces none."""
 
 
 def _no_loader() -> Any:

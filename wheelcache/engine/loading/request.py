@@ -12,10 +12,10 @@ from typing import Any, NamedTuple, Protocol
 from wheelcache.core.access import TTL
 from wheelcache.core.contract import MISSING, Removals, Watch
 from wheelcache.core.reusable import USUAL, check_reusable
-from wheelcache.engine.codec import NOT_DECODED
+from wheelcache.engine.codec import NOT_DECODED, Codec
 from wheelcache.engine.loading.adaptive import KEEP, WithPrevious, no_previous, seconds_for
 from wheelcache.engine.loading.policy import PLAIN, LoadPolicy
-from wheelcache.engine.loading.steps import InSteps, Loader, Steps, as_it_is, call
+from wheelcache.engine.loading.steps import InSteps, Loader, Steps, call
 from wheelcache.errors import note_key
 
 Stored = tuple[int, Removals | None]
@@ -31,12 +31,10 @@ class LoadRequest:
         loader: called without arguments. In a coroutine, an awaitable result is awaited.
         ttl: the seconds for which the value is fresh, None for no expiry, or a function of the value.
         names: the tags of the entry, by their names in the core.
-        encode: returns the stored form of a value; None if values are stored as they are.
-        decode: returns the value of a stored form.
+        codec: converts values to their stored form and back; None if they are stored as they are.
 
     Attributes:
         computed: the value whose stored form ``complete`` has returned, if that is another object; otherwise MISSING.
-        decode: see above.
         watched: the key in the core whose writes outdate the value; usually ``key``.
         ttl, grace: the seconds for which the value is fresh, None for no expiry, and those for which it is kept after
             that. ``complete`` finds those that depend on the value.
@@ -83,8 +81,7 @@ class LoadRequest:
         ttl: float | Callable[[Any], Any] | None,
         policy: LoadPolicy = PLAIN,
         names: tuple[str, ...] = (),
-        encode: Callable[[Any], Any] | None = None,
-        decode: Callable[[Any], Any] = as_it_is,
+        codec: Codec | None = None,
     ) -> None:
         self.key = self.watched = key
         self.caller_key = caller_key
@@ -93,8 +90,7 @@ class LoadRequest:
         self.grace = policy.stale.seconds
         self.is_at_once = policy.is_at_once and type(loader) is not InSteps
         self.names = names
-        self._encode = encode
-        self.decode = decode
+        self.codec = codec
         if callable(ttl):
             self._ttl_of = ttl
         else:
@@ -124,7 +120,7 @@ class LoadRequest:
         if type(value) not in USUAL:
             check_reusable(value)
         try:
-            stored = value if self._encode is None else self._encode(value)
+            stored = value if self.codec is None else self.codec.encode(value)
         except Exception as error:
             note_key(error, self.caller_key)
             raise
@@ -140,7 +136,7 @@ class LoadRequest:
         """Return the value of the stored form that ``complete`` has returned. If it cannot be decoded, this is the
         computed object itself, which no other caller then has."""
         try:
-            return self.decode(stored)
+            return stored if self.codec is None else self.codec.decode(stored)
         except NOT_DECODED:
             if self.computed is MISSING:
                 raise
@@ -152,7 +148,7 @@ class LoadRequest:
         again = copy(self)
         again.is_repeated = True
         if self.is_repeated or not self.is_hit:
-            again.is_alone, again.is_at_once, again._encode = True, False, None
+            again.is_alone, again.is_at_once, again.codec = True, False, None
         self.is_hit = again.is_hit = again.given_up = False
         return again
 
