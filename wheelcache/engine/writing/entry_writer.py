@@ -203,11 +203,9 @@ class EntryWriter(WriteState):
 
     def tag_names(self, key: Any, tags: tuple[str, ...] = ()) -> tuple[str, ...]:
         """Return the tags of an entry for the core: the caller's ``tags``, and the group of the core's ``key``."""
-        names = [CALLERS + tag for tag in tags]
-        group = None if type(key) is str else group_of(unwrap(key))
-        if group is not None:
-            names.append(GROUP + group)
-        return tuple(names)
+        names = tuple([CALLERS + tag for tag in tags]) if tags else ()
+        group = None if type(key) is str else group_of(key)
+        return names if group is None else (*names, GROUP + group)
 
     def set(
         self,
