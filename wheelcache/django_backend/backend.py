@@ -337,7 +337,7 @@ class WheelCache(VersionedAccess, BackendAccess, BaseCache, RedisCalls):  # type
         """
         policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, load_timeout=load_timeout)
         cache_key = self._key(key, version)
-        ttl = self._lifetime(timeout)
+        ttl = timeout if callable(timeout) else self._ttl(timeout)
         value = stored = self._chain.find(cache_key, MISSING)
         # Not by ``_value``: its call would add a tenth to the time of a hit.
         if type(stored) is Serialized:
@@ -431,10 +431,6 @@ class WheelCache(VersionedAccess, BackendAccess, BaseCache, RedisCalls):  # type
     async def aclose(self, **kwargs: Any) -> None:
         # Django's own method runs close() in a thread, which would not find the misses and leases of this task.
         self.close(**kwargs)
-
-    def _lifetime(self, timeout: Any) -> Any:
-        """Return the TTL that ``timeout`` stands for, or the function of the value that it is."""
-        return timeout if callable(timeout) else self._ttl(timeout)
 
     def _ttl(self, timeout: Any) -> Any:
         """Return the seconds that ``timeout`` stands for: None for no expiry, 0 or less for immediate expiry.
