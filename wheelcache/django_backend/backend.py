@@ -348,9 +348,13 @@ class WheelCache(VersionedAccess, BackendAccess, BaseCache, RedisCalls):  # type
                 value = MISSING
         if value is not MISSING and not self._needs_refresh(cache_key, value, ttl, policy):
             return value, None
-        is_computed = callable(default)
+        if self._fill_graces:
+            policy = policy.with_fill_grace(self._fill_grace(key))
+        is_computed, names = callable(default), () if tags is NO_TAGS else self._tag_names(tags)
         loader = default if is_computed else lambda: default
-        return value, self._request(key, cache_key, loader, ttl, policy, tags, is_computed=is_computed)
+        request = self.loading.request(cache_key, loader, ttl, policy, names, self._codec)
+        request.is_computed = is_computed
+        return value, request
 
     @_named("get_or_set", _sought)
     def _get_or_set(

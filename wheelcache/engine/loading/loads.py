@@ -245,9 +245,11 @@ class Loads:
         if not self.turns.lead(turn):
             return TAKEN
         found = self.look_again(request)
-        if found is MISSING and turn.is_behind:
+        if found is not MISSING:
+            return found
+        if turn.is_behind:
             return TAKEN
-        if found is MISSING and not request.is_counted:
+        if not request.is_counted:
             if request.policy.is_at_once and not request.leaves_miss:
                 request.is_counted = True
                 if request.key is request.watched:
@@ -256,7 +258,7 @@ class Loads:
             elif request.cause < 0:
                 # Before the value is stored.
                 request.cause = self._core.miss_cause(request.watched)
-        return found
+        return MISSING
 
     def look_again(self, request: LoadRequest) -> Any:
         """Look up the key, since another caller may have stored the value between the miss and the turn."""
