@@ -502,14 +502,11 @@ class Loads:
                 if error is not None:
                     return error
             else:
-                self.found_nothing(turn, request)
+                # Nothing was found, which counts as a load, too.
+                if request.policy.source is None:
+                    self.count(request.watched, self._core.now() - request.started, request.group)
+                turn.end(End.AGAIN)
         return None
-
-    def found_nothing(self, turn: Turn, request: LoadRequest) -> None:
-        """End the turn on a key that a load of many keys did not find. It counts as a load; the waiters look again."""
-        if request.policy.source is None:
-            self.count(request.watched, self._core.now() - request.started, request.group)
-        turn.end(End.AGAIN)
 
     def reconcile(self, key: Any, value: Any) -> None:
         """Drop the entry of ``key`` unless its value equals ``value``, which was just read from the source (MISSING if
