@@ -2,7 +2,7 @@
 
 from wheelcache.engine.guests import module_of
 
-QUIET = {"log_interval": None, "keep_history": False}
+QUIET = {"log_interval": None}
 
 
 def is_leased(cache, key):

@@ -25,26 +25,6 @@ BACKENDS = {"django_backend", "flask_backend"}
 FOR_EDITORS = {f"wheelcache.{backend}" for backend in BACKENDS}
 """Packages with names of guests, which are found at the first access: editors see the imports under TYPE_CHECKING."""
 
-STILL_IMPORTED = {
-    "wheelcache.cache": {"watch"},
-    "wheelcache.django_backend.checks": {"watch"},
-    "wheelcache.django_backend.memoized_functions": {"transactions"},
-    "wheelcache.django_backend.site_settings": {"watch"},
-    "wheelcache.django_backend.stores": {"transactions"},
-    "wheelcache.engine.backend_access": {"transactions"},
-    "wheelcache.engine.cache_parts": {"watch"},
-    "wheelcache.engine.in_memory": {"transactions"},
-    "wheelcache.engine.layer": {"transactions"},
-    "wheelcache.engine.loading.loads": {"watch"},
-    "wheelcache.engine.readable": {"watch"},
-    "wheelcache.flask_backend.app_contexts": {"watch"},
-    "wheelcache.flask_backend.engine_backend": {"transactions"},
-}
-"""The imports from the heart to guests that are still to be removed."""
-
-STILL_LOADED = {"transactions", "watch"}
-"""The guests that a cache in memory still loads."""
-
 MOST_NAMES = 216
 """The names of the heart that guests may use. They are to become 60."""
 
@@ -105,13 +85,12 @@ def of_guests(names):
 
 
 def test_the_heart_imports_no_guest():
-    found = {}
-    for module in imported_modules():
-        if unit_of(module) not in GUESTS:
-            names = imported_by(file_of(module), for_editors=module not in FOR_EDITORS)
-            if guests := of_guests(names):
-                found[module] = guests
-    assert found == STILL_IMPORTED
+    found = {
+        module: of_guests(imported_by(file_of(module), for_editors=module not in FOR_EDITORS))
+        for module in imported_modules()
+        if unit_of(module) not in GUESTS
+    }
+    assert {module: guests for module, guests in found.items() if guests} == {}
 
 
 def test_guests_use_few_names_of_the_heart():
@@ -163,13 +142,13 @@ def test_the_arrows_of_the_picture_are_the_imports_that_there_are():
         (nodes[unit_of(module)], nodes[unit_of(name)])
         for module, imported in imported_modules().items()
         for name in imported - leaves()
-        if module != "wheelcache" and name != "wheelcache" and not is_still_open(module, name)
+        if module != "wheelcache" and name != "wheelcache" and not is_for_editors(module, name)
     }
     assert {(start, to) for start, to in existing if start != to} == arrows
 
 
-def is_still_open(module, name):
-    return unit_of(name) in STILL_IMPORTED.get(module, GUESTS if module in FOR_EDITORS else ())
+def is_for_editors(module, name):
+    return module in FOR_EDITORS and unit_of(name) in GUESTS
 
 
 def test_the_arrows_of_the_picture_make_no_circle():
@@ -191,7 +170,7 @@ def leaves():
 
 
 def surface():
-    engine = Cache(log_interval=None, keep_history=False).engine
+    engine = Cache(log_interval=None).engine
     return {name: getattr(engine, name) for name in dir(engine) if not name.startswith("_")}
 
 
@@ -224,7 +203,7 @@ def test_layers_use_the_whole_surface_and_reach_no_part_of_a_cache():
     public = set(surface()) | {name for name in dir(Cache) if not name.startswith("_")}
     for path in PACKAGE.rglob("*.py"):
         place = path.relative_to(PACKAGE)
-        if str(place) in ("cache.py", "engine/cache_parts.py", "engine/calls.py"):
+        if str(place) in ("cache.py", "engine/cache_parts.py", "engine/calls.py", "engine/observed.py"):
             continue
         assert not any(name.startswith("wheelcache.engine.cache_parts") for name in imported_by(path)), place
         for node in ast.walk(ast.parse(path.read_text())):
@@ -340,5 +319,5 @@ print(*[name for name in new if getattr(sys.modules[name], "__file__", None)])
 def test_a_backend_in_memory_loads_no_guest_and_no_other_package(code):
     loaded = run(f"import sys\n{code}{LOADED}").split()
     assert "wheelcache.engine.calls" in loaded
-    assert of_guests(loaded) <= STILL_LOADED
+    assert of_guests(loaded) == set()
     assert {name.partition(".")[0] for name in loaded if name[0] != "_"} == {"wheelcache"}

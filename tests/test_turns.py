@@ -28,7 +28,7 @@ class Model(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.cache = Cache(jitter=0, log_interval=None, keep_history=False)
+        self.cache = Cache(jitter=0, log_interval=None)
         self.now = 0.0
         self.turns = turns_of(self.cache, lambda: self.now)
         self.open = None
@@ -155,7 +155,7 @@ TestModel = Model.TestCase
 
 @pytest.fixture
 def turns():
-    return turns_of(Cache(jitter=0, log_interval=None, keep_history=False))
+    return turns_of(Cache(jitter=0, log_interval=None))
 
 
 def test_without_waiters_a_turn_keeps_neither_value_nor_error(turns):

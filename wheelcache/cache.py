@@ -21,7 +21,7 @@ from wheelcache.engine.loading.background import MakeContext
 from wheelcache.engine.loading.memoize import Memoizer, memoizer
 from wheelcache.engine.loading.policy import LoadOptions, LoadPolicy, load_policy
 from wheelcache.engine.loading.request import LoadRequest
-from wheelcache.engine.observer import observer_for
+from wheelcache.engine.observed import observer_for
 from wheelcache.engine.option_table import ENGINE
 from wheelcache.engine.runtime.clock import Clock
 from wheelcache.engine.runtime.shared_objects import WeakRegistry
@@ -74,7 +74,6 @@ class Cache(CacheAccess):
             entries that were set together do not expire together. ``add`` and ``touch`` keep their TTL exactly.
         interval: seconds per tick of the wheel: how soon an expired entry leaves memory. Reads are always exact.
         log_interval: seconds between lines of the logger ``wheelcache.stats``; None for no lines.
-        keep_history: whether the figures of the last day are kept for charts, if nothing is published.
         figures_dir: the directory in which the processes of a site publish their statistics; None not to publish.
         on_removal: ``on_removal(key, value, cause)`` is called for every removed entry, without a lock, in the thread
             that removed it. Exceptions in it are logged with the key. It is also an attribute, which may be set at any
@@ -109,7 +108,6 @@ class Cache(CacheAccess):
         jitter: float = ENGINE["jitter"].default,
         interval: float = ENGINE["interval"].default,
         log_interval: float | None = ENGINE["log_interval"].default,
-        keep_history: bool = ENGINE["keep_history"].default,
         figures_dir: Path | None = ENGINE["figures_dir"].default,
         on_removal: Listener | None = ENGINE["on_removal"].default,
         background_context: MakeContext | None = ENGINE["background_context"].default,

@@ -31,7 +31,7 @@ def make(adapter):
 def clock(monkeypatch):
     """The time of every backend that is made in this test. Nothing expires until the test says so."""
     manual = ManualClock(1_000_000.0)
-    use_clock(monkeypatch, manual, keep_history=False)
+    use_clock(monkeypatch, manual)
     return manual
 
 

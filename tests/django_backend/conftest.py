@@ -84,7 +84,7 @@ def make():
 def clock(monkeypatch):
     """The time of every backend whose store is made in this test. Nothing expires until the test says so."""
     manual = ManualClock(1_000_000.0)
-    monkeypatch.setattr(stores, "Cache", partial(Cache, clock=manual, keep_history=False))
+    monkeypatch.setattr(stores, "Cache", partial(Cache, clock=manual))
     return manual
 
 

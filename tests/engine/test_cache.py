@@ -20,7 +20,7 @@ from wheelcache.core.contract import BATCH
 
 EXPIRED, EVICTED, REPLACED, DELETED, CLEARED = RemovalCause
 
-SILENT = {"log_interval": None, "keep_history": False}
+SILENT = {"log_interval": None}
 
 
 @pytest.fixture

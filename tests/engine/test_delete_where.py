@@ -12,7 +12,7 @@ from wheelcache.errors import CacheClosed
 
 @pytest.fixture
 def cache(clock):
-    return Cache(clock=clock, jitter=0, max_entries=None, log_interval=None, keep_history=False)
+    return Cache(clock=clock, jitter=0, max_entries=None, log_interval=None)
 
 
 def test_the_keys_for_which_it_is_true_are_deleted_and_counted(cache):
@@ -46,7 +46,7 @@ def test_the_function_receives_the_keys_of_the_caller_once_each(cache):
 
 
 def test_expired_keys_are_not_counted(clock):
-    cache = Cache(clock=clock, jitter=0, interval=3600, log_interval=None, keep_history=False)
+    cache = Cache(clock=clock, jitter=0, interval=3600, log_interval=None)
     cache.set("old", 1, ttl=10)
     cache.set("new", 1)
     clock.advance(10)

@@ -33,7 +33,6 @@ class CacheAgainstModel(RuleBasedStateMachine):
             weigher=self.weigh,
             jitter=0,
             log_interval=None,
-            keep_history=False,
             on_removal=lambda *removal: self.removals.append(removal),
         )
         self.model = Model(max_entries, max_weight)

@@ -62,7 +62,7 @@ def make():
     made = []
 
     def make_parts(publishes=True, **options):
-        given = Cache(clock=ManualClock(), log_interval=None, keep_history=False, **options)._parts.options
+        given = Cache(clock=ManualClock(), log_interval=None, **options)._parts.options
         parts = CacheParts(given, core_in_memory(given))
         parts.observe(observer := Noting(publishes))
         parts.start()
@@ -133,7 +133,7 @@ def test_loads_and_their_failures_are_reported_and_begin_the_jobs(make):
 
 
 def test_a_cache_whose_options_ask_for_no_history_has_an_observer_from_the_first_look_on():
-    cache = Cache(log_interval=None, keep_history=False)
+    cache = Cache(log_interval=None)
     cache.get_or_load("a", lambda: 1)
     assert cache.engine.observed.observer is None
     observer = Noting(publishes=False)

@@ -11,7 +11,7 @@ from wheelcache import Cache, RemovalCause
 
 THREADS = 8
 
-SILENT = {"log_interval": None, "keep_history": False}
+SILENT = {"log_interval": None}
 
 
 pytestmark = pytest.mark.usefixtures("hasty_interpreter")

@@ -26,7 +26,6 @@ FINEST = "a number of seconds > 0, or None (at least 0.000001)"
         *(("interval", value, TTL) for value in (0, inf, nan, 10**400)),
         ("log_interval", 0, FINEST),
         ("log_interval", 1e-7, FINEST),
-        ("keep_history", 1, "True or False"),
         *(("trust", value, "an array of one word") for value in (5, [1], array("Q", [1, 2]), array("i", [1]))),
     ],
 )

@@ -7,7 +7,7 @@ from tests.waiting import join, start
 from wheelcache import Cache
 from wheelcache.engine.runtime.request_scope import end_request
 
-QUIET = {"jitter": 0, "log_interval": None, "keep_history": False}
+QUIET = {"jitter": 0, "log_interval": None}
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ from wheelcache import Cache
 from wheelcache.core import IMPLEMENTATION
 from wheelcache.engine.runtime.request_scope import end_request
 
-QUIET = {"jitter": 0, "log_interval": None, "keep_history": False}
+QUIET = {"jitter": 0, "log_interval": None}
 
 
 class Stop:

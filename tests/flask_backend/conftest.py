@@ -42,7 +42,7 @@ def clock(monkeypatch):
     """The time of every backend that is made in this test. Nothing expires until the test says so."""
     manual = ManualClock(1_000_000.0)
     for module in filter(None, (backend, TIERED)):
-        monkeypatch.setattr(module, "Cache", partial(Cache, clock=manual, keep_history=False))
+        monkeypatch.setattr(module, "Cache", partial(Cache, clock=manual))
     return manual
 
 

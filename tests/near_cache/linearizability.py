@@ -346,7 +346,7 @@ def _main(number, folder, setting, count, seed):
         caller, cache = TaggedCaller, None
         _configure_django(setting)
     else:
-        caller, cache = Caller, Cache(log_interval=None, keep_history=False)
+        caller, cache = Caller, Cache(log_interval=None)
     database = Database(folder / "database")
     first = int(number) * THREADS
     callers = [caller(cache, database, setting, each, f"{seed} {each}") for each in range(first, first + THREADS)]

@@ -249,6 +249,8 @@ def test_what_clears_copies_is_told_only_if_it_is_not_the_code_of_the_site_that_
 
 def test_where_nothing_is_published_there_are_events_of_this_process(make):
     cache, other = make(figures_dir=None), make("other", figures_dir=None)
+    # From the first look.
+    page_of([cache, other]).figures()
     cache.clear()
     fail(cache, ValueError("no"))
     dashboard = page_of([cache, other])

@@ -112,7 +112,7 @@ def test_every_instrument_has_its_name_its_kind_its_unit_and_its_attributes(make
     cache = make_exported(max_entries=10, max_weight=10**6, weigher=size_of)
     cache.set("a", 1)
     use_store(cache, clock)
-    pages = cache.engine.observed.figures.parts["pages"] = Figures()
+    pages = cache.engine.observed.figures.by_guest["pages"] = Figures()
     pages.refused(refusal("vary"), "/basket", "shop:basket")
     found = {
         name: (kind(metric), metric.unit, {each for point in metric.data.data_points for each in point.attributes})
@@ -127,7 +127,7 @@ def test_all_that_prometheus_gets_of_every_cache_is_observed_and_described_in_th
     cache = make_exported(max_entries=10, max_weight=10**6, weigher=size_of)
     cache.set("a", 1)
     use_store(cache, clock)
-    pages = cache.engine.observed.figures.parts["pages"] = Figures()
+    pages = cache.engine.observed.figures.by_guest["pages"] = Figures()
     pages.refused(refusal("vary"), "/basket", "shop:basket")
     observed = observe().metrics
     for metric in METRICS:

@@ -127,7 +127,7 @@ def exercise(cache, clock):
     cache.get("missing")
     cache.delete(7)
     use_store(cache, clock)
-    pages = cache.engine.observed.figures.parts["pages"] = Figures()
+    pages = cache.engine.observed.figures.by_guest["pages"] = Figures()
     pages.refused(refusal("vary"), "/basket", "shop:basket")
 
 

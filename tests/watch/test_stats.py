@@ -34,7 +34,7 @@ STATS = st.builds(
     Stats,
     **dict.fromkeys((*COUNTERS, "size", "weight"), NUMBERS),
     load_buckets=BUCKETS,
-    parts=st.fixed_dictionaries({}, optional={"store": STORES, "pages": PAGES}),
+    by_guest=st.fixed_dictionaries({}, optional={"store": STORES, "pages": PAGES}),
 )
 
 
@@ -44,7 +44,7 @@ def counts(stats):
 
 def test_counters_and_gauges_and_buckets_are_all_there_is():
     names = {each.name for each in fields(Stats)}
-    assert names == {*COUNTERS, "size", "weight", "load_buckets", "groups", "parts"}
+    assert names == {*COUNTERS, "size", "weight", "load_buckets", "groups", "by_guest"}
     assert len(Stats().load_buckets) == len(LOAD_BOUNDS) + 1
     assert len(set(COUNTS)) == len(counts(Stats())) == len(NOTHING)
 
@@ -76,9 +76,9 @@ def test_rows_add_up_and_stats_come_back_from_them(one, other):
 @given(STATS)
 def test_gauges_come_back_from_their_row(stats):
     reading = reading_of(stats)
-    found = stats_of(reading.counts, reading.gauges, stats.parts)
+    found = stats_of(reading.counts, reading.gauges, stats.by_guest)
     assert (found.size, found.weight) == (stats.size, stats.weight)
-    assert found.parts.keys() == stats.parts.keys()
+    assert found.by_guest.keys() == stats.by_guest.keys()
     assert found.store == stats.store
 
 
@@ -129,7 +129,7 @@ def test_many_keys_that_are_loaded_at_once_are_one_load(clock):
 
 
 def test_a_stale_value_that_is_served_is_never_taken_for_a_fresh_one(clock, together):
-    cache = Cache(clock=clock, ttl=10, jitter=0, log_interval=None, keep_history=False)
+    cache = Cache(clock=clock, ttl=10, jitter=0, log_interval=None)
     cache.get_or_load("k", lambda: "old", grace=100)
     clock.advance(11)
     over = threading.Event()

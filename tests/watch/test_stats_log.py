@@ -100,7 +100,7 @@ def test_an_empty_and_idle_cache_logs_nothing_until_it_is_written_again(lines):
 
 def test_no_line_if_none_is_wanted(lines):
     clock = WatchedClock()
-    cache = Cache(clock=clock, log_interval=None, keep_history=False)
+    cache = Cache(clock=clock, log_interval=None)
     cache.get("a")
     clock.advance(600)
     assert lines() == []

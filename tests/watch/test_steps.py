@@ -100,25 +100,11 @@ def test_a_clock_that_is_set_spoils_no_step_and_no_total(make, clock, path, monk
         assert {step.hits for step in shown.values()} <= {0, 50}
 
 
-@pytest.mark.usefixtures("_epoch")
-def test_without_a_directory_there_are_the_steps_of_this_process(clock):
-    caches = [Cache("pages", clock=clock, log_interval=None) for _ in range(2)]
-    for cache in caches:
-        cache.set("a", 1)
-        cache.get("a")
-    clock.advance(7200)
-    site = Site(caches)
-    for seconds, number in ((3600, 360), (86_400, 24)):
-        steps = steps_of(site, "pages", seconds)
-        assert len(steps) in (number, number + 1)
-        assert {round(step.entries) for step in list(steps.values())[1:]} == {2}
-    assert sum(step.hits for step in steps.values()) == 2
-    clock.advance(100_000)
-    assert len(caches[0].engine.observed.observer.recorder.steps) <= 361 + 1441 + 67
-    without = Cache(clock=clock, keep_history=False)
-    without.set("a", 1)
+def test_without_a_directory_there_are_no_steps(clock):
+    cache = Cache(clock=clock)
+    cache.set("a", 1)
     clock.advance(100)
-    assert steps_of(Site([without]), without.name) == {}
+    assert steps_of(Site([cache]), cache.name) == {}
 
 
 @pytest.mark.usefixtures("_epoch")

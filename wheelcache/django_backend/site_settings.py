@@ -86,10 +86,10 @@ def use_release() -> None:
     Raises:
         ImproperlyConfigured: if the setting is not a string.
     """
-    releases = module_of("watch", "releases")
+    given = getattr(settings, RELEASE, "") if settings.configured else ""
+    releases = None if given == "" else module_of("watch", "releases")
     if releases is None:
         return
-    given = getattr(settings, RELEASE, "") if settings.configured else ""
     most = releases.MOST_CHARACTERS
     if not isinstance(given, str) or len(given) > most:
         raise ImproperlyConfigured(f"{RELEASE} must be a string of at most {most} characters, not {shown(given)}")

@@ -10,13 +10,13 @@ from typing import Any, Final
 
 from wheelcache.core import HOW_TO_CHANGE, IMPLEMENTATION, CoreClass
 from wheelcache.core.contract import BATCH, Core, GroupRule
+from wheelcache.engine.figures import StatsReader
 from wheelcache.engine.keys import CALLERS, GROUP, KeyProxies
 from wheelcache.engine.loading.loads import Loads
 from wheelcache.engine.loading.memoize import Group, Groups
 from wheelcache.engine.loading.misses import Misses
 from wheelcache.engine.loading.waiting_loads import WaitingLoads
 from wheelcache.engine.machine_clock import now
-from wheelcache.engine.observed import StatsReader
 from wheelcache.engine.observer import Observer
 from wheelcache.engine.options import tag
 from wheelcache.engine.runtime import lifecycle

@@ -12,9 +12,10 @@ from typing import Any, Final
 
 from wheelcache.core.contract import STORED, Core, Watch
 from wheelcache.engine.cache_parts import CacheParts
+from wheelcache.engine.figures import Part
 from wheelcache.engine.loading.loads import Loads
 from wheelcache.engine.loading.misses import Misses
-from wheelcache.engine.observed import ObservedCache, Part
+from wheelcache.engine.observed import ObservedCache
 from wheelcache.engine.options import whole
 from wheelcache.engine.runtime.clock import Clock
 from wheelcache.engine.turns import Claims, Turns
@@ -175,7 +176,7 @@ class Engine:
 
     def keep_copies_of(self, store: Part) -> None:
         """Include the statistics of ``store``, whose copies are here. The layer in front calls ``start_jobs``."""
-        self._parts.stats.parts["store"] = store
+        self._parts.stats.by_guest["store"] = store
         self._parts.gate.open_early()
 
     def begin_store_write(self, key: Any) -> None:
@@ -210,7 +211,7 @@ class Engine:
             before_clear: called before each clear.
         """
         parts = self._parts
-        parts.stats.parts["pages"] = figures
+        parts.stats.by_guest["pages"] = figures
         parts.actions["purge"] = purge
         parts.before_clear = before_clear
         turns = Turns(parts.core, parts.core.watch, clock)

@@ -3,21 +3,18 @@ periodic jobs.
 
 The heart counts, and logs a line per minute. All other figures for operators belong to a guest, which watches caches
 from above: it uses the calls of ``ObservedCache``, and receives the few events that leave no trace in the counts. A
-cache has one observer at most. It is made with the cache if the options ask for a history or for published figures, and
-otherwise attached when an operator first looks at the cache. Without an observer, a load checks one attribute.
+cache has one observer at most. It is made with the cache if its figures are published, and otherwise
+attached when an operator first looks at the cache. Without an observer, a load checks one attribute.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from wheelcache.engine.guests import module_of
 from wheelcache.engine.runtime.periodic_jobs import PeriodicJob
-
-if TYPE_CHECKING:
-    from wheelcache.engine.observed import ObservedCache
 
 
 class Observer(Protocol):
@@ -54,17 +51,3 @@ def figures_directory(site: str) -> Path | None:
     """
     watch = module_of("watch", "figures_directory")
     return None if watch is None else watch.directory_of(site)
-
-
-def observer_for(cache: ObservedCache) -> Observer | None:
-    """Return the observer that the options of a cache ask for; None if they ask for none, or if nothing observes
-    caches.
-
-    Raises:
-        FileUnusable: if the figures cannot be published in ``figures_dir``.
-    """
-    options = cache.options
-    if options.figures_dir is None and not options.keep_history:
-        return None
-    watch = module_of("watch", "observers")
-    return None if watch is None else watch.Observer(cache)

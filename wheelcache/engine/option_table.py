@@ -174,7 +174,6 @@ TABLE: Final = (
     Option("jitter", ALL, options.fraction, 0.05, "every timeout is shortened by a random fraction of at most this"),
     Option("interval", ALL, options.interval, 1.0, "seconds per tick of the wheel"),
     Option("log_interval", ALL, options.interval_or_none, 60.0, "seconds between lines of logger `wheelcache.stats`"),
-    Option("keep_history", ENGINE_ONLY, options.flag, True),
     Option("name", ALL, options.text, "default", "the name of the cache in log lines", django=NO_OPTION),
     Option(
         "serializer",

@@ -218,7 +218,7 @@ class Stats:
         load_buckets: the histogram of the times of loads and failures: the number for each of ``LOAD_BOUNDS``, and the
             number of longer ones.
         groups: the statistics of groups of keys, by name: see ``GroupStats``.
-        parts: the statistics that guests add, by name.
+        by_guest: the statistics that guests add, by name.
     """
 
     hits: int = counter()
@@ -255,17 +255,17 @@ class Stats:
     weight: int = 0
     load_buckets: Buckets = NO_BUCKETS
     groups: Mapping[str, GroupStats] = field(default_factory=dict)
-    parts: Mapping[str, PartStats] = field(default_factory=dict)
+    by_guest: Mapping[str, PartStats] = field(default_factory=dict)
 
     @property
     def store(self) -> Any:
         """The statistics of the store behind a near cache; None for any other cache."""
-        return self.parts.get("store")
+        return self.by_guest.get("store")
 
     @property
     def pages(self) -> Any:
         """The statistics of the pages of an HTTP cache; None for any other cache."""
-        return self.parts.get("pages")
+        return self.by_guest.get("pages")
 
     @property
     def requests(self) -> int:
@@ -275,7 +275,7 @@ class Stats:
     @property
     def uses(self) -> int:
         """The number of requests, calls of the store behind, and pages. It grows whenever the cache is used."""
-        return self.requests + sum(each.uses for each in self.parts.values())
+        return self.requests + sum(each.uses for each in self.by_guest.values())
 
     @property
     def hit_ratio(self) -> float:
@@ -285,7 +285,7 @@ class Stats:
     @property
     def answered(self) -> int | None:
         """The number of look-ups that the cache or the store behind it answered; None without a store."""
-        numbers = [each.answered for each in self.parts.values() if each.answered is not None]
+        numbers = [each.answered for each in self.by_guest.values() if each.answered is not None]
         return self.hits + sum(numbers) if numbers else None
 
     @property

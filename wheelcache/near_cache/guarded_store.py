@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from wheelcache.engine.figures import Figures
 from wheelcache.engine.loading.steps import Call, Outcome, PerDriver, StepsTo, result
-from wheelcache.engine.observed import Figures
 from wheelcache.engine.runtime.clock import Clock, SystemClock
 from wheelcache.engine.stats import Meter
 from wheelcache.errors import StoreUnavailable

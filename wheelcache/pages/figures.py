@@ -11,7 +11,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from wheelcache.engine import observed
+from wheelcache.engine import figures
 from wheelcache.engine.keys import NO_VIEW, kept_name
 from wheelcache.engine.runtime.shared_objects import lazy_lock
 from wheelcache.engine.stats import MOST_GROUPS
@@ -118,13 +118,13 @@ class Figures:
         found |= {kind: paths.numbers(kind) for kind in MOST_NAMES}
         return PageStats(**found)
 
-    def figures(self) -> observed.Figures:
+    def figures(self) -> figures.Figures:
         """Return the counts of ``stats`` only, which takes less time, with the reasons of ``REASONS``."""
         self.fold()
         with self._lock.get():
             found: dict[str, Any] = {**self._counts, "not_stored": self._reasons}
             counts, views = PageStats(**found).counts(), dict(self._views)
-        return observed.Figures(PageStats.of(counts), self.unsent, views)
+        return figures.Figures(PageStats.of(counts), self.unsent, views)
 
     def paths(self) -> NamedPaths:
         """Return a copy of the paths of ``stats``."""

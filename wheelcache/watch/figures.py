@@ -202,7 +202,7 @@ class Sum:
         stats = common["stats"] = replace(common["stats"], groups=groups)
         if stats.pages is not None:
             pages = replace(stats.pages, **{kind: self.paths.numbers(kind) for kind in (NOT_STORED, FULL)})
-            common["stats"] = replace(stats, parts={**stats.parts, "pages": pages})
+            common["stats"] = replace(stats, by_guest={**stats.by_guest, "pages": pages})
         return CacheFigures(
             **common,
             name=name,

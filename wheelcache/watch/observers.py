@@ -36,7 +36,6 @@ class Observer:
         inspector: answers inquiries about the entries.
         publication: publishes the figures; None if they are not published.
         memory_log: the recent events, if they are not published.
-        keeps_history: whether steps are kept, for charts.
     """
 
     def __init__(self, cache: ObservedCache) -> None:
@@ -45,10 +44,9 @@ class Observer:
         self.stats = stats = cache.figures
         name, directory = options.name, options.figures_dir
         self.publishes = directory is not None
-        self.keeps_history = self.publishes or options.keep_history
         # Without a weigher, the core itself weighs the entries, in bytes. The weights of pages are bytes.
         self._weighs_bytes = options.max_weight is not None and options.weigher in (None, size_of)
-        self.recorder = Recorder(name, stats, self.state, clock, keeps_steps=self.keeps_history)
+        self.recorder = Recorder(name, stats, self.state, clock, keeps_steps=self.publishes)
         self._computing, self._failures = ComputingTime(cache.core), RecentFailures()
         self.events = CacheEvents(name, self._failures)
         self.loaded, self.failed, self.cleared = self._computing.add, self._failures.note, self.events.note_clear
@@ -68,10 +66,10 @@ class Observer:
     @property
     def pages(self) -> PageFigures | None:
         """The figures of the pages of an HTTP cache; None for any other cache."""
-        return cast("PageFigures | None", self.stats.parts.get("pages"))
+        return cast("PageFigures | None", self.stats.by_guest.get("pages"))
 
     def _take_outage(self) -> Failure | None:
-        store = cast("GuardedStore | None", self.stats.parts.get("store"))
+        store = cast("GuardedStore | None", self.stats.by_guest.get("store"))
         return None if store is None else store.take_outage()
 
     def thread(self) -> str:
@@ -86,7 +84,7 @@ class Observer:
             max_entries=options.max_entries,
             max_weight=options.max_weight,
             weighs_bytes=self._weighs_bytes or self.pages is not None,
-            has_store="store" in self.stats.parts,
+            has_store="store" in self.stats.by_guest,
             has_pages=self.pages is not None,
             is_shared=self.stats.is_shared,
         )
@@ -105,10 +103,9 @@ class Observer:
             each.start_over()
 
     def _all_jobs(self) -> Iterator[PeriodicJob]:
-        if self.keeps_history:
-            # First, because the publication uses the result.
-            yield self.recorder
         if self.publication is not None:
+            # The publication uses the result of the recorder.
+            yield self.recorder
             yield self.publication
 
 
@@ -122,4 +119,4 @@ def observer_of(cache: Cache) -> Observer:
 
 def page_caches() -> list[Cache]:
     """Return the caches of the pages of HTTP caches in this process, oldest first."""
-    return [cache for cache in caches() if "pages" in cache.engine.observed.figures.parts]
+    return [cache for cache in caches() if "pages" in cache.engine.observed.figures.by_guest]

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from wheelcache.core import IMPLEMENTATION
-from wheelcache.engine.observed import StatsReader
+from wheelcache.engine.figures import StatsReader
 from wheelcache.engine.runtime import lifecycle
 from wheelcache.engine.runtime.clock import Clock, SystemClock, this_process
 from wheelcache.engine.runtime.held_file import HeldFile
@@ -357,7 +357,7 @@ class Publication(PeriodicJob):
     @property
     def pages(self) -> PageFigures | None:
         """The figures of the pages of an HTTP cache; None for any other cache."""
-        return cast("PageFigures | None", self._stats.parts.get("pages"))
+        return cast("PageFigures | None", self._stats.by_guest.get("pages"))
 
     def start_over(self) -> None:
         """Set the initial state, also in the child of a fork."""

@@ -13,7 +13,7 @@ from math import floor, inf
 from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
-from wheelcache.engine.observed import StatsReader
+from wheelcache.engine.figures import StatsReader
 from wheelcache.engine.runtime.clock import Clock, ManualClock, SystemClock
 from wheelcache.engine.runtime.periodic_jobs import PeriodicJob
 from wheelcache.engine.stats import Row

@@ -78,7 +78,7 @@ def stats_of(
         size=gauges[0],
         weight=gauges[1],
         load_buckets=tuple(counts[_OF_BUCKETS]),
-        parts={name: part for name, part in found.items() if name in parts},
+        by_guest={name: part for name, part in found.items() if name in parts},
     )
 
 

@@ -278,7 +278,7 @@ class Site:
         """Return the recorders of the caches of this process with this name that do not publish."""
         observers = [observer_of(each) for each in self.own if each.name == name]
         hidden = (each for each in observers if each.publication is None or each.publication.cannot_publish())
-        return [each.recorder for each in hidden if each.keeps_history]
+        return [each.recorder for each in hidden]
 
     def _edge_in(self, file: SiteFile, db: sqlite3.Connection) -> float:
         """Return the end of the last complete step. It is determined once, so that all figures of a page end there."""

@@ -122,7 +122,7 @@ class Within:
         """Return the sums of the counts, with the present gauges."""
         stats, rows = self._figures.stats, self._rows.values()
         counts = tuple(map(sum, zip(*rows, strict=True)))[len(LEVELS) :] if rows else NOTHING
-        return stats_of(counts, reading_of(stats).gauges, stats.parts.keys())
+        return stats_of(counts, reading_of(stats).gauges, stats.by_guest.keys())
 
     def steps(self, span: Span) -> dict[int, Any]:
         """Return the ``Step`` by start, oldest first, of the span that was read."""

@@ -65,7 +65,7 @@ def tenants():
 @pytest.fixture(params=[InThreads, InTasks], ids=["threads", "tasks"])
 def make_twin(request, clock, closed):
     def make(**options):
-        cache = Cache(clock=clock, ttl=10, jitter=0, log_interval=None, keep_history=False, **options)
+        cache = Cache(clock=clock, ttl=10, jitter=0, log_interval=None, **options)
         return cache, closed(request.param(closed(cache)))
 
     return make
@@ -165,7 +165,7 @@ def test_a_load_by_the_caller_is_in_the_callers_context_already(make_twin, clock
 
 
 def test_of_several_callers_the_one_that_leads_decides(clock, tenants, pool):
-    cache = Cache(clock=clock, background_context=tenants, log_interval=None, keep_history=False)
+    cache = Cache(clock=clock, background_context=tenants, log_interval=None)
     loader = Held()
 
     def ask(name):
@@ -221,7 +221,7 @@ def test_with_the_switch_loads_run_in_the_threads_of_their_callers(make_twin, cl
 
 
 def test_with_the_switch_a_refresh_in_a_task_is_part_of_that_task(clock):
-    cache = Cache(clock=clock, ttl=10, log_interval=None, keep_history=False)
+    cache = Cache(clock=clock, ttl=10, log_interval=None)
 
     async def main():
         async def load():

@@ -47,7 +47,7 @@ OPERATIONS = {
 
 def make():
     clock = ManualClock()
-    cache = Cache(clock=clock, ttl=10, jitter=0, log_interval=None, keep_history=False)
+    cache = Cache(clock=clock, ttl=10, jitter=0, log_interval=None)
     cache.get_or_load("stale", returns("old"), grace=5)
     clock.advance(11)
     return cache

@@ -63,7 +63,7 @@ class Loading(RuleBasedStateMachine):
     @initialize(max_entries=st.sampled_from([1, None]), is_timed=st.booleans())
     def make(self, max_entries, is_timed):
         self.clock = ManualClock()
-        self.cache = Cache(clock=self.clock, max_entries=max_entries, jitter=0, log_interval=None, keep_history=False)
+        self.cache = Cache(clock=self.clock, max_entries=max_entries, jitter=0, log_interval=None)
         # A timeout that never comes: loads that are tasks of their own.
         self.timeout = 3600 if is_timed else None
         self.loop = asyncio.new_event_loop()
@@ -238,7 +238,7 @@ TestLoading = pytest.mark.usefixtures("nothing_is_logged")(Loading.TestCase)
 
 def test_threads_never_load_a_key_twice_at_once_and_none_is_lost(together):
     clock = ManualClock()
-    cache = Cache(clock=clock, jitter=0, log_interval=None, keep_history=False, max_entries=3)
+    cache = Cache(clock=clock, jitter=0, log_interval=None, max_entries=3)
     numbers, asked, returned, raised = (itertools.count(1) for _ in range(4))
     loading = [threading.Lock() for _ in range(3)]
     writing = [threading.Lock() for _ in range(3)]

@@ -66,7 +66,7 @@ class Process:
         self.truth = Truth()
         self.operations = operations
         self.counts = Counter()
-        self.cache = Cache("stress", max_entries=100, jitter=0, log_interval=None, keep_history=False)
+        self.cache = Cache("stress", max_entries=100, jitter=0, log_interval=None)
         self._running = Counter()
         self._lock = threading.Lock()
 

@@ -9,7 +9,7 @@ import logging, os, signal, sys, threading, time, warnings
 from tests.waiting import PATIENCE, until
 from wheelcache import Cache
 
-SILENT = {"log_interval": None, "keep_history": False}
+SILENT = {"log_interval": None}
 
 def in_child(work):
     pid = os.fork()

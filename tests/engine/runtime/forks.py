@@ -8,7 +8,7 @@ import traceback
 
 from tests.waiting import PATIENCE
 
-SILENT = {"log_interval": None, "keep_history": False}
+SILENT = {"log_interval": None}
 
 
 def use(cache):

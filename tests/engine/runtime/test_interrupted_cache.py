@@ -23,7 +23,7 @@ KEYS = ("old", "kept", "stale", "forever", ("a", "tuple"))
 NEW_KEYS = ("new", "newer")
 TTL = 50
 GRACE = 30
-SILENT = {"log_interval": None, "keep_history": False}
+SILENT = {"log_interval": None}
 
 worker = Worker()
 

@@ -14,7 +14,7 @@ from tests.waiting import PATIENCE, until
 from wheelcache import Cache, ManualClock, RemovalCause
 from wheelcache.engine.runtime.wheel_thread import WheelThread
 
-SILENT = {"log_interval": None, "keep_history": False}
+SILENT = {"log_interval": None}
 
 
 @pytest.fixture
@@ -42,13 +42,13 @@ def test_the_thread_starts_with_the_first_timer_and_not_before():
         """
 import threading, wheelcache
 from wheelcache.timers import Timers
-cache = wheelcache.Cache(log_interval=None, keep_history=False)
+cache = wheelcache.Cache(log_interval=None)
 cache.set("for ever", 1)
 cache.get("for ever")
 print(threading.active_count())
 cache.set("a", 1, ttl=5)
 print(threading.active_count())
-wheelcache.Cache(log_interval=None, keep_history=False).set("b", 1, ttl=5)
+wheelcache.Cache(log_interval=None).set("b", 1, ttl=5)
 Timers(1, print).after(5)
 print(*(thread.name for thread in threading.enumerate()))
 """
@@ -136,7 +136,7 @@ now = 0.0
 def make(**options):
     global now
     now = 0.0
-    given = {"jitter": 0, "log_interval": None, "keep_history": False, **options}
+    given = {"jitter": 0, "log_interval": None, **options}
     return Cache(clock=lambda: now, **given)
 
 make().set("a", 1, ttl=5)
