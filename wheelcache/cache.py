@@ -308,7 +308,7 @@ class Cache(CacheAccess):
                 a function or is a generator function.
         """
         if not callable(ttl):
-            self._writer.seconds(ttl)
+            ttl = self._writer.seconds(ttl)
         policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, timeout)
         parts, key = self._parts, options.function_or_none("key", key)
         tags_of = None if tags == () else options.tags_by_arguments("tags", tags)
@@ -353,6 +353,7 @@ class Cache(CacheAccess):
     def _request(
         self, key: Any, loader: Callable[..., Any], ttl: Lifetime, policy: LoadPolicy, tags: Iterable[str]
     ) -> LoadRequest:
+        ttl = ttl if callable(ttl) else self._writer.seconds(ttl)
         return self._parts.loads.request(key, loader, ttl, policy, () if tags == () else options.tags("tags", tags))
 
     def _times(self, key: Any) -> Times | None:

@@ -175,7 +175,7 @@ MUTANTS = [
     ),
     Mutant(
         "a load whose time is over after its wait for another process computes nothing",
-        "engine/loading/loads.py",
+        "engine/loading/waiting_loads.py",
         "if found is MISSING and deadline is not None and deadline <= SystemClock.steady():",
         "if found is TAKEN:",
         CLAIMS,

@@ -76,7 +76,7 @@ cdef class CacheAccess:
         cdef PyObject *value
         if self._core is None:
             raise unbound(self)
-        if type(key) is not str and type(key) is not int:
+        if not is_usual_key(<PyObject *>key, KEY_DEPTH):
             key = self._adapt(key)
         value = self._core.found(key)
         if value is not <PyObject *>MISSING:
@@ -99,7 +99,7 @@ cdef class CacheAccess:
         cdef PyObject *value
         if self._core is None:
             raise unbound(self)
-        if type(key) is not str and type(key) is not int:
+        if not is_usual_key(<PyObject *>key, KEY_DEPTH):
             key = self._adapt(key)
         value = self._core.found(key)
         if value is not <PyObject *>MISSING:

@@ -336,7 +336,7 @@ class WheelCache(VersionedAccess, BackendAccess, BaseCache, RedisCalls):  # type
         """
         policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, load_timeout=load_timeout)
         cache_key = self._key(key, version)
-        ttl = self._lifetime(timeout)
+        ttl = timeout if callable(timeout) else self._ttl(timeout)
         value = stored = self._layer(key).find(cache_key, MISSING)
         # Not by ``_value``: its call would add a tenth to the time of a hit.
         if type(stored) is Serialized:
@@ -347,9 +347,13 @@ class WheelCache(VersionedAccess, BackendAccess, BaseCache, RedisCalls):  # type
                 value = MISSING
         if value is not MISSING and not self._needs_refresh(cache_key, value, ttl, policy):
             return value, None
-        is_computed = callable(default)
+        if self._fill_graces:
+            policy = policy.with_fill_grace(self._fill_grace(key))
+        is_computed, names = callable(default), () if tags is NO_TAGS else self._tag_names(tags)
         loader = default if is_computed else lambda: default
-        return value, self._request(key, cache_key, loader, ttl, policy, tags, is_computed=is_computed)
+        request = self.loading.request(cache_key, loader, ttl, policy, names, self._codec)
+        request.is_computed = is_computed
+        return value, request
 
     @_named("get_or_set", _sought)
     def _get_or_set(
@@ -432,10 +436,6 @@ class WheelCache(VersionedAccess, BackendAccess, BaseCache, RedisCalls):  # type
     async def aclose(self, **kwargs: Any) -> None:
         # Django's own method runs close() in a thread, which would not find the misses and leases of this task.
         self.close(**kwargs)
-
-    def _lifetime(self, timeout: Any) -> Any:
-        """Return the TTL that ``timeout`` stands for, or the function of the value that it is."""
-        return timeout if callable(timeout) else self._ttl(timeout)
 
     def _ttl(self, timeout: Any) -> Any:
         """Return the seconds that ``timeout`` stands for: None for no expiry, 0 or less for immediate expiry.

@@ -32,6 +32,9 @@ UNUSABLE: Final[dict[type, str]] = {
 }
 """The classes of arguments under which a value would never be found again, with the reasons."""
 
+PLAIN_PARTS: Final = frozenset((str, int, float, bool, type(None)))
+"""The types of most arguments, which are parts of a key as they are."""
+
 EXACT: Final = ATOMS | {range, timezone, SafeString}
 """The types whose ``repr`` contains the whole value."""
 
@@ -76,7 +79,7 @@ def key_part(value: Any, name: str) -> Any:
     Raises:
         TypeError: if ``value`` is different for every call. The message contains ``name``, the name of the function.
     """
-    if type(value) in (str, int, float, bool, type(None)):
+    if type(value) in PLAIN_PARTS:
         return value
     if isinstance(value, Model):
         if value.pk is None:

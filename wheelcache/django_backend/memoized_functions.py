@@ -26,7 +26,7 @@ from django.utils import translation
 from wheelcache.core.contract import MISSING
 from wheelcache.django_backend.awaited import Awaited
 from wheelcache.django_backend.backend import WheelCache
-from wheelcache.django_backend.memo_arguments import check_parameters, key_part, text_of
+from wheelcache.django_backend.memo_arguments import PLAIN_PARTS, check_parameters, key_part, text_of
 from wheelcache.engine import options
 from wheelcache.engine.codec import NOT_DECODED, UndecodedLog
 from wheelcache.engine.loading.adaptive import seconds_for
@@ -167,6 +167,8 @@ def _place_of(name: str, shown: str, settings: _Settings, has_previous: bool) ->
 def _key(group: str, made: tuple[Any, ...], shown: str) -> tuple[Any, ...]:
     """Return the key of a call, in which objects of Django are replaced by parts of keys."""
     given = made[1:]
+    if made[0] == group and PLAIN_PARTS.issuperset(map(type, given)):
+        return made
     parts = key_part(given, shown)
     key = made if parts is given and made[0] == group else (group, *parts)
     check_hashable(key, shown)
@@ -186,6 +188,7 @@ class _InMemory:
         self._policy = settings.policy.with_fill_grace(backend._fill_grace(f"memoize.{name}"))
         self._tag_names = backend._tag_names
         self._ttl = backend.default_timeout if settings.timeout is DEFAULT_TIMEOUT else settings.timeout
+        self._keeps = not options.expires_now(self._ttl)
         version = backend.version if settings.version is None else settings.version
         self._group = self._named_group(f"{backend.key_prefix}:{version}:{name}")
         self.group = self._group.name
@@ -204,20 +207,18 @@ class _InMemory:
         self, made: Any, found: Any, loader: Callable[..., Any], call: Arguments, count: Callable[[bool], object]
     ) -> tuple[Any, Wanted]:
         loads, ttl, policy, key = self._loads, self._ttl, self._policy, self.key(made)
-        is_alone = options.expires_now(ttl)
-        if key is not made and not is_alone:
+        if key is not made and self._keeps:
             found = self._find(key, MISSING)
-        found = self._value(key, found)
+        if found is not MISSING:
+            found = self._value(key, found)
         if found is not MISSING and not loads.needs_refresh(key, found, ttl, policy):
             return found, None
         tags = () if self._tags_of is None else self._tags_of(*call[0], **call[1])
         return found, loads.request(
             *(key, loader, ttl, policy, self._tag_names(tags) if tags else ()),
             # A value that is not kept is that of the function itself.
-            encode=None if is_alone else self._codec.encode,
-            decode=self._codec.decode,
+            self._codec if self._keeps else None,
             passes_previous=self._has_previous,
-            is_alone=is_alone,
         )
 
     def _value(self, key: Any, stored: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Final
 
 from wheelcache.cache import Cache
@@ -17,7 +17,6 @@ from wheelcache.engine.layer import Above, Layer, SharedLayer
 from wheelcache.engine.loading.loads import Loads
 from wheelcache.engine.loading.misses import Misses
 from wheelcache.engine.loading.policy import LoadPolicy
-from wheelcache.engine.loading.request import LoadRequest
 from wheelcache.engine.loading.steps import drive
 from wheelcache.engine.options import expires_now
 from wheelcache.engine.runtime.request_scope import running_scope
@@ -160,36 +159,6 @@ class BackendAccess(PrefixAccess):
     def _tag_names(self, tags: Iterable[str]) -> tuple[str, ...]:
         """Check the tags of an entry, and return the cache's names for them."""
         return () if tags is NO_TAGS else self._shared.names(checked_tags(tags))
-
-    def _request(
-        self,
-        key: Any,
-        cache_key: Any,
-        loader: Callable[..., Any],
-        ttl: Any,
-        policy: LoadPolicy,
-        tags: Iterable[str],
-        *,
-        is_computed: bool = True,
-    ) -> LoadRequest:
-        """Return the request of a value that was not found, or that must be refreshed.
-
-        Args:
-            ttl: seconds, or a function of the value.
-            is_computed: see ``LoadRequest``.
-        """
-        if self._fill_graces:
-            policy = policy.with_fill_grace(self._fill_grace(key))
-        request = self.loading.request(
-            *(cache_key, loader, ttl, policy, () if tags is NO_TAGS else self._tag_names(tags)),
-            # Called within the app context of a load in the background, since pickling may need its session.
-            encode=self._encode,
-            decode=self._decode,
-            is_alone=expires_now(ttl),
-        )
-        if not is_computed:
-            request.is_computed = False
-        return request
 
     def _needs_refresh(self, cache_key: Any, stored: Any, ttl: Any, policy: LoadPolicy) -> bool:
         """Return whether a value that was found must be loaded again."""

@@ -15,6 +15,7 @@ from wheelcache.engine.keys import CALLERS, GROUP, KeyProxies
 from wheelcache.engine.loading.loads import Loads
 from wheelcache.engine.loading.memoize import Group, Groups
 from wheelcache.engine.loading.misses import Misses
+from wheelcache.engine.loading.waiting_loads import WaitingLoads
 from wheelcache.engine.machine_clock import now
 from wheelcache.engine.observer import Observer
 from wheelcache.engine.options import tag
@@ -110,13 +111,9 @@ class CacheParts:
         )
         if moments is not None:
             self.writer.watcher(WriteMoments, lambda: moments)
-        self.loads = Loads(
-            self.core,
-            self.writer,
-            self.keys,
-            start_jobs,
-            options.background_context,
-        )
+        self.loads = Loads(self.core, self.writer, self.keys, start_jobs)
+        waiting = WaitingLoads(self.core, self.loads, self.writer, options.background_context)
+        self.loads.load, self.loads.refresh = waiting.load, waiting.refresh
         self.loads.turns.claims = claims
         self.misses.loads = self.loads
         self.groups = Groups()

@@ -82,7 +82,9 @@ def matching(matches: Callable[[str], object], keys: list[Any]) -> list[Any]:
 
 
 def group_of(key: Any) -> str | None:
-    """Return the group of a caller's key: the first item of a tuple, if that is a string. None for any other key."""
+    """Return the group of a key, a caller's or the core's: the first item of a tuple, if that is a string. None for any
+    other key."""
+    key = key.key if type(key) is KeyProxy else key
     return key[0] if type(key) is tuple and len(key) > 0 and type(key[0]) is str else None
 
 

@@ -292,9 +292,9 @@ class Turn:
             each.blocked_on.pop(self, None)
         self.waits_on = None
 
-    def __enter__(self) -> None:
-        """Begin a block that leads or waits: ``with turn, turn:``. It calls ``close`` twice, since an asynchronous
-        exception may arrive on entry of the first call."""
+    __enter__ = staticmethod(bool)
+    """Begins a block that leads or waits: ``with turn, turn:``. It calls ``close`` twice, since an asynchronous
+    exception may arrive on entry of the first call. There is nothing to do before, and C code does that fastest."""
 
     def close(self, *error: object) -> None:
         """End everything that an interrupted caller has left."""

@@ -11,8 +11,8 @@ from weakref import ref
 from wheelcache.core.contract import MISSING
 from wheelcache.engine.calls import Engine
 from wheelcache.engine.keys import CALLERS
-from wheelcache.engine.loading.loads import stale_record, wait_for_claim
 from wheelcache.engine.loading.steps import BLOCKS, StepsTo, Wait
+from wheelcache.engine.loading.waiting_loads import stale_record, wait_for_claim
 from wheelcache.engine.options import seconds
 from wheelcache.engine.runtime.clock import SystemClock
 from wheelcache.engine.runtime.request_scope import RequestScope, current_scope

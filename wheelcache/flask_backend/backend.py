@@ -133,7 +133,11 @@ class WheelCache(EngineBackend):
         cache_key = self._cache_key(key)
         value = self._value(cache_key, self._chain.find(cache_key, MISSING))
         if value is MISSING or self._needs_refresh(cache_key, value, ttl, policy):
-            value = self._chain.load(self._request(key, cache_key, loader, ttl, policy, tags), value)
+            if self._fill_graces:
+                policy = policy.with_fill_grace(self._fill_grace(key))
+            # A load in the background encodes within the app context, since pickling may need its session.
+            request = self.loading.request(cache_key, loader, ttl, policy, self._tag_names(tags), self._codec)
+            value = self._chain.load(request, value)
         return value  # type: ignore[no-any-return]
 
     def request_shared(self, key: str, load: Callable[[], Any], begun: Begun) -> LoadRequest:

@@ -270,7 +270,7 @@ class EngineBackend(BackendAccess, BaseCache):
 
     def request_alone(self, key: str, load: Callable[[], Any]) -> LoadRequest:
         """Return the request of a value that the caller computes for itself."""
-        request = self.loading.request(self._cache_key(key), load, None, PLAIN, passes_previous=False, is_alone=True)
+        request = self.loading.request(self._cache_key(key), load, 0, PLAIN, passes_previous=False)
         # Its caller has looked it up.
         request.is_counted = True
         return request

@@ -218,14 +218,14 @@ class TieredCache(WheelCache):
         self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, tags: Any = NO_TAGS
     ) -> Any:
         """Do a ``get_or_set`` after a ``get`` that missed, which counts the look-up."""
-        steps = self._compute(key, default, self._lifetime(timeout), version, checked_tags(tags), is_missing=True)
-        return run(steps)
+        tags, ttl = checked_tags(tags), timeout if callable(timeout) else self._ttl(timeout)
+        return run(self._compute(key, default, ttl, version, tags, is_missing=True))
 
     async def aload_missed(
         self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, tags: Any = NO_TAGS
     ) -> Any:
-        steps = self._compute(key, default, self._lifetime(timeout), version, checked_tags(tags), is_missing=True)
-        return await run_async(steps)
+        tags, ttl = checked_tags(tags), timeout if callable(timeout) else self._ttl(timeout)
+        return await run_async(self._compute(key, default, ttl, version, tags, is_missing=True))
 
     def _compute(
         self,

@@ -25,7 +25,7 @@ from wheelcache.core.contract import MISSING, Watch
 from wheelcache.engine.codec import NOT_DECODED, Codec
 from wheelcache.engine.loading.adaptive import WithPrevious, takes_previous
 from wheelcache.engine.loading.loads import TAKEN
-from wheelcache.engine.loading.policy import FRESH_ONLY, PLAIN, LoadPolicy, Receivers, Staleness
+from wheelcache.engine.loading.policy import FRESH_ONLY, PLAIN, LoadPolicy, Receivers, Source, Staleness
 from wheelcache.engine.loading.request import LoadRequest, Tagged, Unstored, computed, untagged
 from wheelcache.engine.loading.steps import InSteps, PerDriver, Steps, StepsTo, ToTheEnd, outcome_of, result
 from wheelcache.engine.turns import Turn
@@ -193,9 +193,7 @@ class NearCache:
         self._timeouts = WrittenTimeouts(cache.engine.now)
         self._policy = LoadPolicy(
             stale,
-            is_for_waiters=rule.is_of_the_call,
-            is_counted_by_store=rule.is_outage,
-            lifetime=self._lifetime,
+            source=Source(rule.is_of_the_call, rule.is_outage, self._lifetime, keeps_for_outages=fail_safe),
         )
         self._store = GuardedStore(
             cache.name,

@@ -325,7 +325,7 @@ class InTransaction:
         stored, error = yield from self._engine.loads().compute(request)
         if error is not None:
             return None, error
-        ttl, grace = request.lifetime(stored)
+        ttl, grace = request.ttl, request.grace
         if not expires_now(ttl):
             names = callers_tags(request.names)
             self._put(key, stored, ttl, (grace, self._given(names)), names, overlay)
@@ -350,9 +350,7 @@ class InTransaction:
             except NOT_DECODED as error:
                 if not self.remove_undecoded(key, stored, error):
                     self._below.remove_undecoded(key, stored, error)
-        request = self._engine.loads().request(
-            key, loader, ttl, PLAIN, self._below.names(tags), encode=codec.encode, decode=codec.decode, is_alone=True
-        )
+        request = self._engine.loads().request(key, loader, ttl, PLAIN, self._below.names(tags), codec)
         # The look-up was counted.
         request.is_counted, request.is_computed = True, is_computed
         return (yield from self._load(request))

@@ -33,7 +33,7 @@ def claimed_by_all(patch):
 
 
 def without_another_look(patch):
-    patch(Loads, "_look_again", lambda loads, request: MISSING)
+    patch(Loads, "look_again", lambda loads, request: MISSING)
 
 
 MUTANTS = {

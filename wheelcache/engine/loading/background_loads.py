@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import logging
 from typing import Any
 
 from wheelcache.core.contract import DEAD, Core, Removals
@@ -14,35 +14,29 @@ from wheelcache.engine.loading.background import (
     stay_with_callers,
     within,
 )
-from wheelcache.engine.loading.backoff import Backoff
+from wheelcache.engine.loading.loads import Loads
 from wheelcache.engine.loading.policy import Receivers
 from wheelcache.engine.loading.request import LoadRequest, Target, computed
-from wheelcache.engine.loading.results import Results
 from wheelcache.engine.loading.steps import Steps, StepsTo, result
-from wheelcache.engine.stats import Meter
-from wheelcache.engine.turns import End, Turn, Turns, enter
+from wheelcache.engine.turns import End, Turn, enter
+
+logger = logging.getLogger("wheelcache")
 
 
-@dataclass(slots=True, eq=False)
 class BackgroundLoads:
     """The background loads of one cache.
 
     Args:
-        counts, backoff: the records of loads.
+        loads: the loads of the cache.
         context: the option ``background_context`` of the cache.
-
-    Attributes:
-        is_closed: whether the cache is closed, so that loads in progress fail quietly.
     """
 
-    _core: Core
-    _target: Target
-    _turns: Turns
-    _results: Results
-    _counts: Meter
-    _backoff: Backoff
-    _context: MakeContext | None
-    is_closed: bool = False
+    def __init__(self, core: Core, target: Target, loads: Loads, context: MakeContext | None) -> None:
+        self._core = core
+        self._target = target
+        self._loads = loads
+        self._turns, self._counts, self._backoff = loads.turns, loads.counts, loads.backoff
+        self._context = context
 
     def start_refresh(self, request: LoadRequest, background: Background) -> StepsTo[None]:
         """Begin to load a value, unless that is in progress, or not wanted any longer, or has failed recently."""
@@ -101,10 +95,10 @@ class BackgroundLoads:
             enter((turn,))
             value, error = yield from within(request.contexts, computed(request))
             if error is None:
-                _, error = self._results.outcome(turn, request, value)
+                _, error = self._loads.outcome(turn, request, value)
             elif not (isinstance(error, Exception) or (background.blocking and not stay_with_callers())):
                 # A cancellation: the loop, or the caller that runs this, ends.
-                self._results.fail(turn, request, error)
+                self._loads.fail(turn, request, error)
                 return None, error
             if error is not None:
                 self._failed(turn, request, error, is_refresh)
@@ -122,7 +116,7 @@ class BackgroundLoads:
                 del turn
 
     def _failed(self, turn: Turn, request: LoadRequest, error: BaseException, is_refresh: bool) -> None:
-        if self.is_closed:
+        if self._loads.is_closed:
             turn.end(End.ERROR, error)
             return
         pause = self._backoff.failed(request.key, self._core.now())
@@ -132,10 +126,20 @@ class BackgroundLoads:
             self._core.delete(request.key, only=DEAD, removed=removed)
         # Otherwise it is raised to the caller.
         is_logged = is_refresh or request.policy.fail_safe or request.given_up
-        self._results.fail(turn, request, error, is_logged=is_logged)
+        self._loads.fail(turn, request, error, is_logged=is_logged)
         try:
             if is_logged:
-                self._results.log_failure(request, error, pause)
+                self.log_failure(request, error, pause)
         finally:
             if removed:
                 self._target.announce(0, removed)
+
+    def log_failure(self, request: LoadRequest, error: BaseException, pause: float) -> None:
+        """Log an error that is not raised to the caller."""
+        logger.warning(
+            "Loading %r into the cache %r failed; the next refresh waits for %.1f s.",
+            request.caller_key,
+            self._target.name,
+            pause,
+            exc_info=error,
+        )

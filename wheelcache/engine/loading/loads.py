@@ -1,42 +1,40 @@
-"""Loading for one cache: the policies of ``get_or_load``, on turns.
+"""Loading for one cache: ``get_or_load`` and its relatives, on turns.
 
 The keys and TTLs are those of the callers: ``Cache``, ``memoize``, the backends, the near cache. A look-up that missed
-comes here with a ``LoadRequest``. It immediately gets a stale value, waits for the turn of another caller, or leads
-one: it looks again, runs the loader, and stores the value under the watch of the turn. If a set, a delete or a clear
-has broken the watch, only the callers that joined before receive the value, and it is not stored.
+comes here with a ``LoadRequest``. Its caller leads a turn: it looks again, runs the loader, and stores the value under
+the watch of the turn. If a set, a delete or a clear has broken the watch, only the callers that joined before receive
+the value, and it is not stored. A caller that has to wait, or may receive a stale value, takes the steps of
+``WaitingLoads``.
 
 A look-up counts once, when it has ended: as a hit of the core if the core finds a value, as a stale hit if a stale
 value is served, otherwise as a miss.
 
-No lock is held while a loader, a listener, a weigher or a log handler runs. Each ``finally`` here ends the turns of its
-generator: an exception that arrives at any point leaves no turn without a leader, and no caller waiting.
+No lock is held while a loader, a listener, a weigher or a log handler runs. Each ``with turn, turn`` and each
+``finally`` ends the turns of its code: an exception that arrives at any point leaves no turn without a leader, and no
+caller waiting.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from inspect import isawaitable
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from wheelcache.core.access import MAX_FAST_TTL, SECONDS, TTL, Lifetime, Serialized
-from wheelcache.core.contract import MISSING, Core, Record, Times
-from wheelcache.engine.codec import NOT_DECODED
+from wheelcache.core.contract import MISSING, STORED, Core, Record
+from wheelcache.engine.codec import NOT_DECODED, Codec
 from wheelcache.engine.keys import KeyProxies, unwrap
 from wheelcache.engine.loading.adaptive import WithPrevious, check_has_no_refresh_ahead, takes_previous
-from wheelcache.engine.loading.background import BACKGROUND, Background, Handed, MakeContext, stay_with_callers
-from wheelcache.engine.loading.background_loads import BackgroundLoads
 from wheelcache.engine.loading.backoff import Backoff
-from wheelcache.engine.loading.policy import LoadPolicy, Receivers
-from wheelcache.engine.loading.request import LoadRequest, Target, computed, untagged
-from wheelcache.engine.loading.results import Results
-from wheelcache.engine.loading.shared_errors import error_for_waiter
+from wheelcache.engine.loading.policy import LoadPolicy
+from wheelcache.engine.loading.request import LoadRequest, Stored, Tagged, Target, Unstored, computed, untagged
 from wheelcache.engine.loading.steps import (
     InSteps,
     Loader,
     Outcome,
     Steps,
     StepsTo,
-    Wait,
     as_it_is,
     call,
     drive,
@@ -45,28 +43,13 @@ from wheelcache.engine.loading.steps import (
     result,
 )
 from wheelcache.engine.observer import Observer
-from wheelcache.engine.runtime.clock import SystemClock
 from wheelcache.engine.stats import LOAD_COUNTS, Meter
-from wheelcache.engine.turns import End, Is, Turn, Turns, enter, led, wait_until
-from wheelcache.errors import LoadDeadlock, LoadTimeout
+from wheelcache.engine.turns import End, Turn, Turns, enter, led
+
+logger = logging.getLogger("wheelcache")
 
 TAKEN: Final = object()
 """The result of ``Loads.begin`` if the caller must wait."""
-
-
-def stale_record(core: Core, key: Hashable, grace: float) -> Record | None:
-    """Return the entry of ``key`` if it is stale since less than ``grace`` seconds, which counts as a use of it."""
-    now = core.now()
-
-    def is_within_grace(times: Times) -> bool:
-        return times.fresh_until <= now < min(times.expires_at, times.fresh_until + grace)
-
-    times = core.times(key)
-    if times is None or not is_within_grace(times):
-        return None
-    # Only now, since this counts as a use of the entry.
-    record = core.peek(key, use=True)
-    return record if record is not None and record.times.is_current and is_within_grace(record.times) else None
 
 
 class Loads:
@@ -76,60 +59,31 @@ class Loads:
         core: the core of the cache.
         target: stores the values.
         keys: adapts the callers' keys.
-        start_jobs: called at a failed load.
-        background_context: see ``Cache``.
+        start_jobs: called at a failed load, since a cache whose loads all fail has no writes.
 
     Attributes:
+        load: returns the steps of ``get`` for a caller that may have to wait: see ``WaitingLoads``.
+        refresh: returns the steps to ``found``, the present value of the request's key, which is loaded again.
         turns: the loads in progress, and the refreshes that wait for a thread.
         counts: the counts of the loads.
+        backoff: the keys whose loads fail.
+        is_closed: whether the cache is closed, so that loads in progress fail quietly.
     """
 
-    def __init__(
-        self,
-        core: Core,
-        target: Target,
-        keys: KeyProxies,
-        start_jobs: Callable[[], object],
-        background_context: MakeContext | None,
-    ) -> None:
+    load: Callable[[LoadRequest], Steps]
+    refresh: Callable[[LoadRequest, Any], Steps]
+
+    def __init__(self, core: Core, target: Target, keys: KeyProxies, start_jobs: Callable[[], object]) -> None:
         self._core = core
         self._target = target
         self._keys = keys
+        self._start_jobs = start_jobs
         self.turns = Turns(core, core.watch)
-        self._backoff = Backoff()
         self.counts = Meter(*LOAD_COUNTS)
-        self._results = Results(core, target, self.counts, self._backoff, start_jobs)
-        self.finish = self._results.finish
-        self.fail = self._results.fail
-        self._in_background = BackgroundLoads(
-            core, target, self.turns, self._results, self.counts, self._backoff, background_context
-        )
-
-    # Loads outside of turns.
-
-    def leave_out(self, is_left_out: Callable[[Any], bool]) -> None:
-        """Do not count the loads of the core's keys for which ``is_left_out`` is true: a layer makes their values."""
-        self._results.is_left_out = is_left_out
-
-    def count(self, key: Any, seconds: float, group: str | None = None, *, has_failed: bool = False) -> None:
-        """Count a value of ``key``, a key of the core, that a caller computed in ``seconds`` after a miss.
-
-        Args:
-            group: the name of its group of keys; None if the key decides.
-            has_failed: whether the computation raised an exception.
-        """
-        self._results.count(key, seconds, "load_failures" if has_failed else "loads", group)
-
-    def compute(self, request: LoadRequest) -> Steps:
-        """Return the steps to the stored form of a value that the caller computes for itself. It counts as a load."""
-        if not request.is_counted:
-            request.is_counted = True
-            self._core.count_miss(request.key, group=request.group)
-        started = self._core.now()
-        value, error = yield from computed(request)
-        if request.is_computed:
-            self._results.computed(request.key, self._core.now() - started, error, request.group)
-        return value, error
+        self.backoff = Backoff()
+        self.is_closed = False
+        self._observer: Observer | None = None
+        self._is_left_out: Callable[[Any], bool] | None = None
 
     # Requests.
 
@@ -140,85 +94,36 @@ class Loads:
         ttl: Any,
         policy: LoadPolicy,
         tags: tuple[str, ...] = (),
+        codec: Codec | None = None,
         *,
-        encode: Callable[[Any], Any] | None = None,
-        decode: Callable[[Any], Any] = as_it_is,
         passes_previous: bool | None = None,
-        is_alone: bool = False,
     ) -> LoadRequest:
         """Return a request for ``get`` or ``load``, after a ``find`` that missed. It answers the miss of ``key``, so no
         later ``set`` by the caller is a fill.
 
         Args:
-            loader, ttl: see ``LoadRequest``.
-            encode, decode: convert a value to its stored form and back. By default, the value is stored as it is. If
-                only ``decode`` is left out, ``get`` returns the stored form.
+            loader, ttl, codec: see ``LoadRequest``. With a TTL of 0 or less, the caller computes the value for itself.
             passes_previous: whether ``loader`` receives the previous value; None if its parameters decide.
-            is_alone: whether the caller computes the value for itself. Then the TTL is not checked.
 
         Raises:
-            TypeError, ValueError: if ``ttl`` is neither a number of seconds > 0 nor None nor a function.
+            TypeError, ValueError: if ``ttl`` is neither a number of seconds nor None nor a function.
         """
+        is_alone = False
         if callable(ttl):
             check_has_no_refresh_ahead(ttl, policy)
-        elif not (ttl is None or is_alone or (type(ttl) in SECONDS and 0 < ttl < MAX_FAST_TTL)):
-            ttl = self._target.seconds(ttl)
+        elif not (ttl is None or (type(ttl) in SECONDS and 0 < ttl < MAX_FAST_TTL)):
+            is_alone = ttl <= 0
+            ttl = ttl if is_alone else self._target.seconds(ttl)
         plain, _ = self._target.adapt_and_pop_miss(key)
         if passes_previous is None:
             passes_previous = type(loader) is not InSteps and takes_previous(loader)
         if passes_previous:
-            loader = WithPrevious(key, loader, _no_previous if is_alone else self.previous, decode)
+            loader = WithPrevious(key, loader, self.previous, as_it_is if codec is None else codec.decode)
         names = self._target.tag_names(plain, tags) if tags or type(plain) is not str else ()
-        request = LoadRequest(plain, key, loader, ttl, policy, names, encode, decode)
+        request = LoadRequest(plain, key, loader, ttl, policy, names, codec)
         if is_alone:
-            request.is_alone, request.is_at_once = True, False
+            request.stay_alone()
         return request
-
-    def refresh(self, request: LoadRequest, found: Any) -> Steps:
-        """Return ``found``, the present value of the request's key, which is loaded again."""
-        request.is_hit = True
-        times = self._core.times(request.key)
-        if times is not None:
-            request.fresh_until = times.fresh_until
-        yield from self._in_background.start_refresh(request, (yield BACKGROUND))
-        return found, None
-
-    def request_apart(
-        self, key: Hashable, loader: Loader, policy: LoadPolicy, tags: tuple[str, ...] = ()
-    ) -> LoadRequest:
-        """Return a request whose callers share turns only with each other, not with other loads of ``key``.
-
-        ``loader()`` returns an ``Unstored``. As in other loads, a write of ``key`` outdates its value, and
-        waiters may receive the old value of ``key``.
-        """
-        plain = self._keys.adapt(key)
-        request = LoadRequest(
-            _apart(plain), key, loader, None, policy, self._target.tag_names("", tags) if tags else ()
-        )
-        request.watched = plain
-        return request
-
-    def led_apart(self, key: Hashable) -> Turn:
-        """Return the turn of the ``request_apart`` of ``key`` that the running code leads."""
-        own = _apart(self._keys.adapt(key))
-        # A turn that has ended, since its event loop had stopped, is no longer there. A new one is not open either.
-        turns = [turn for turn in led() if turn.turns is self.turns and turn.key == own]
-        return turns[0] if turns else Turn(self.turns, own)
-
-    def apart_in_progress(self) -> list[Any]:
-        """Return the keys of the loads apart that are in progress."""
-        turns = self.turns.open.copy().values() if self.turns.open else ()
-        return [unwrap(turn.watched) for turn in turns if turn.key is not turn.watched]
-
-    def supersede_apart(self, keys: Iterable[Hashable]) -> None:
-        """Note in the turns of loads apart that ``keys`` will be written or deleted."""
-        if self.turns.open:
-            for key in keys:
-                self.turns.supersede(_apart(self._keys.adapt(key)))
-
-    def turn(self, request: LoadRequest) -> Turn:
-        """Return a turn for ``begin``."""
-        return Turn(self.turns, request.key, request.watched, request.names)
 
     def needs_refresh(self, key: Hashable, value: Any, ttl: Lifetime, policy: LoadPolicy) -> bool:
         """Return whether the share ``refresh_ahead`` of the TTL has passed for ``value``, which a ``find`` has found.
@@ -251,14 +156,14 @@ class Loads:
         record = self._core.peek(key)
         if record is None or self._core.now() >= min(record.times.expires_at, record.times.fresh_until + grace):
             return MISSING
-        self._count_stale_hit(key)
+        self.count_stale_hit(key)
         return record.value
 
-    def _count_stale_hit(self, key: Any) -> None:
+    def count_stale_hit(self, key: Any) -> None:
         self.counts.add("stale_hits")
         self._core.count_stale_hit(key)
 
-    # A look-up.
+    # A look-up that missed.
 
     def get(self, request: LoadRequest, found: Any = MISSING) -> Any:
         """Return the value of a key for which a ``find`` returned ``found``, decoded. If that is MISSING, and no other
@@ -286,10 +191,10 @@ class Loads:
                     raise
         if stored is TAKEN:
             stored = result(drive(self.load(request)))
-        if type(stored) is not Serialized:
+        if type(stored) is not Serialized or request.codec is None:
             return stored
         try:
-            return request.decode(stored)
+            return request.codec.loads(stored)
         except NOT_DECODED as error:
             again = self._again(request, stored, error)
         return request.computed if again is None else self.get(again)
@@ -314,10 +219,10 @@ class Loads:
                     raise
         if stored is TAKEN:
             stored = result(await drive_async(self.load(request)))
-        if type(stored) is not Serialized:
+        if type(stored) is not Serialized or request.codec is None:
             return stored
         try:
-            return request.decode(stored)
+            return request.codec.loads(stored)
         except NOT_DECODED as error:
             again = self._again(request, stored, error)
         return request.computed if again is None else await self.aget(again)
@@ -328,6 +233,8 @@ class Loads:
         self._target.remove_undecoded(request.key, stored, error)
         return request.again() if request.computed is MISSING else None
 
+    # The two ends of a load. The code that leads a turn calls ``begin``, the loader, and then ``finish`` or ``fail``.
+
     def begin(self, turn: Turn, request: LoadRequest) -> Any:
         """Begin to compute the value of a request. Return MISSING if ``turn`` leads, so that the caller computes the
         value and calls ``finish`` or ``fail``; otherwise the value, if another caller has just stored it, or TAKEN, if
@@ -337,10 +244,12 @@ class Loads:
         """
         if not self.turns.lead(turn):
             return TAKEN
-        found = self._look_again(request)
-        if found is MISSING and turn.is_behind:
+        found = self.look_again(request)
+        if found is not MISSING:
+            return found
+        if turn.is_behind:
             return TAKEN
-        if found is MISSING and not request.is_counted:
+        if not request.is_counted:
             if request.policy.is_at_once and not request.leaves_miss:
                 request.is_counted = True
                 if request.key is request.watched:
@@ -349,9 +258,9 @@ class Loads:
             elif request.cause < 0:
                 # Before the value is stored.
                 request.cause = self._core.miss_cause(request.watched)
-        return found
+        return MISSING
 
-    def _look_again(self, request: LoadRequest) -> Any:
+    def look_again(self, request: LoadRequest) -> Any:
         """Look up the key, since another caller may have stored the value between the miss and the turn."""
         # Marked first, so that a look-up counts at most once if it is interrupted.
         was_counted, request.is_counted = request.is_counted, True
@@ -363,162 +272,178 @@ class Loads:
         request.started = self._core.now()
         return MISSING
 
-    def load(self, request: LoadRequest) -> Steps:
-        """Return the steps of ``get``: to wait for another caller, to serve a stale value, or to load elsewhere."""
-        if request.is_alone:
-            return (yield from self.compute(request))
-        background = yield BACKGROUND
-        policy = request.policy
-        outcome: Outcome | None = None
-        # Before the value is stored.
-        request.cause = self._core.miss_cause(request.watched)
+    def finish(self, turn: Turn, request: LoadRequest, value: Any) -> Any:
+        """Store a loaded value, and end the turn with it. Return the value.
+
+        Args:
+            value: the stored form of the value, which may be Unstored or Tagged. MISSING if there is none to store.
+
+        Raises:
+            Exception: an error of the weigher, with which the turn has ended.
+        """
+        stored: Stored | None = None
+        source = request.policy.source
+        turn.loader_returned = True
         try:
-            # With a timeout, a fresh value is preferred for that long, unless loading failed recently.
-            if policy.stale.seconds and (policy.timeout is None or not self._in_background.may_try(request.key)):
-                stale = self._stale(request, Receivers.ALL)
-                if stale is not MISSING:
-                    yield from self._in_background.start_refresh(request, background)
-                    return stale, None
-            deadline = None if policy.timeout is None else SystemClock.steady() + policy.timeout
-            while outcome is None:
-                outcome = yield from self._take_turn(request, deadline, background)
-            return outcome
-        finally:
-            has_failed = outcome is None or outcome[1] is not None
-            self.count_end(request, MISSING if outcome is None else outcome[0], has_failed=has_failed)
+            if value is MISSING:
+                # The store has no value.
+                pass
+            elif type(value) is Unstored:
+                request.is_computed &= value.is_computed
+                value = value.value
+            else:
+                if type(value) is Tagged:
+                    turn.names = request.names = self._target.tag_names(turn.key, value.tags)
+                    value = value.value
+                # A turn that is ALONE has no watch.
+                if turn.watch is not None and turn.ended is None and not turn.is_superseded:
+                    ttl, grace = (request.ttl, request.grace) if source is None else source.lifetime(turn.key)
+                    stored = self._target.store(turn.key, value, ttl, grace, turn.watch, request.names, request.group)
+            if turn.is_superseded or (
+                source is not None and source.keeps_for_outages and (stored is None or not stored[0] & STORED)
+            ):
+                # Drop an older value before the caller continues: a thread that superseded the turn may be slower. A
+                # watch that was broken between its beginning and that of the turn shows a store of such a value.
+                self.drop_other(turn.key, value)
+            if request.is_computed and source is None:
+                self.count(request.watched, self._core.now() - request.started, request.group)
+            if self.backoff.failures:
+                self.backoff.succeeded(turn.key)
+            turn.end(End.VALUE, value)
+        except BaseException as error:
+            self.fail(turn, request, error)
+            raise
+        if stored is not None and (stored[0] != self._target.usual_outcome or not self._target.is_plain):
+            self._target.announce(*stored)
+        return value
+
+    def outcome(self, turn: Turn, request: LoadRequest, value: Any) -> Outcome:
+        """Do the same as ``finish``, and return an error instead of raising it."""
+        # Not in the callers: Python raises a signal's exception at a nested ``try``, outside of the outer one.
+        try:
+            return self.finish(turn, request, value), None
+        except BaseException as error:
+            return None, error
+
+    def fail(self, turn: Turn, request: LoadRequest, error: BaseException, *, is_logged: bool = False) -> None:
+        """End the turn with an error of the loader, and log it for callers that have joined, unless ``is_logged``."""
+        source = request.policy.source
+        if source is not None and not source.shares(error):
+            turn.end(End.AGAIN)
+            return
+        is_first = turn.ended is None
+        is_failed_load = is_first and (source is None or not source.counts(error))
+        # A waiter may remove the traceback.
+        exc_info = type(error), error, error.__traceback__
+        if is_failed_load:
+            self.count(request.watched, self._core.now() - request.started, request.group, has_failed=True)
+        turn.end(End.ERROR, error)
+        if is_failed_load:
+            self._note(error)
+        if is_first and turn.is_joined and isinstance(error, Exception) and not is_logged:
+            logger.warning(
+                "Loading %r into the cache %r failed; the callers that wait for it receive copies of the error.",
+                request.caller_key,
+                self._target.name,
+                exc_info=exc_info,
+            )
+
+    def count(self, key: Any, seconds: float, group: str | None = None, *, has_failed: bool = False) -> None:
+        """Count a load of ``key``, a key of the core, that took ``seconds``. Every load is counted here, also the
+        computation by a caller after a miss.
+
+        Args:
+            group: the name of its group of keys; None if the key decides.
+            has_failed: whether the computation raised an exception.
+        """
+        if self._is_left_out is not None and self._is_left_out(key):
+            return
+        # The time is negative if a test has moved the clock back.
+        seconds = max(0.0, seconds)
+        self.counts.ended(seconds, "load_failures" if has_failed else "loads")
+        self._core.count_load(key, seconds, group=group)
+        if self._observer is not None:
+            self._observer.loaded(key, seconds)
 
     def count_end(self, request: LoadRequest, value: Any, *, has_failed: bool) -> None:
         """Count a look-up that has ended as a miss, unless it was counted, or its caller counts it."""
         # A copy that is kept for the caller may still turn a failure into a hit.
-        is_left = request.policy.is_for_outages if has_failed else request.leaves_miss and value is MISSING
+        source = request.policy.source
+        is_kept = source is not None and source.keeps_for_outages
+        is_left = is_kept if has_failed else request.leaves_miss and value is MISSING
         # The caller of a load apart has counted its look-up of the key.
         if not (request.is_counted or is_left or request.key is not request.watched):
             request.is_counted = True
             self._core.count_miss(request.watched, request.cause, group=request.group)
 
-    def _take_turn(
-        self, request: LoadRequest, deadline: float | None, background: Background
-    ) -> StepsTo[Outcome | None]:
-        """Lead a turn, or wait for one. Return None if the caller has to look again."""
-        turn = Turn(self.turns, request.key, request.watched, request.names)
-        with turn, turn:
-            found = self.begin(turn, request)
-            if found is TAKEN and not turn.is_behind:
-                try:
-                    state = self.turns.begin(turn, blocking=background.blocking, may_wait=request.may_wait)
-                except LoadDeadlock as error:
-                    return self._stale_instead(request, error)
-                if state is Is.WAITS:
-                    return (yield from self._wait(turn, request, deadline, background))
-                enter((turn,))
-                found = self._look_again(request)
-            if turn.is_behind and (found is TAKEN or found is MISSING):
-                found = yield from self._wait_for_process(turn, request, deadline, background)
-                if found is MISSING and deadline is not None and deadline <= SystemClock.steady():
-                    return self._timed_out(request)
-            if found is not MISSING:
-                return found, None
-            if deadline is not None and not stay_with_callers():
-                handed = self._in_background.hand_over(turn, request, deadline, background)
-                if handed is Handed.TAKEN:
-                    return (yield from self._wait_for_own(turn, request, deadline))
-                if handed is Handed.NO_ROOM:
-                    turn.end(End.AGAIN)
-                    return self._timed_out(request)
-            value, failure = yield from computed(request)
-            if failure is not None:
-                self.fail(turn, request, failure)
-            else:
-                value, failure = self._results.outcome(turn, request, value)
-            return (value, None) if failure is None else self._stale_instead(request, failure)
+    def _note(self, error: BaseException) -> None:
+        """Record ``error``, unless it concerns only the leader of the load, such as a cancellation or an exit."""
+        if isinstance(error, Exception):
+            if self._observer is not None:
+                self._observer.failed(error)
+            self._start_jobs()
 
-    def _wait_for_process(
-        self, turn: Turn, request: LoadRequest, deadline: float | None, background: Background
-    ) -> StepsTo[Any]:
-        """Wait for another process that computes the value. Return the value, or MISSING if the caller computes it."""
-        stale = self._stale(request, Receivers.WAITERS)
-        if stale is not MISSING:
-            return stale
-        yield from wait_for_claim(turn, wait_until(turn, deadline, blocking=background.blocking))
-        return self._look_again(request)
+    def drop_other(self, key: Any, value: Any) -> None:
+        """Delete the entry of ``key`` unless its value is known to equal ``value``, which was read from the source."""
+        record = self._core.peek(key)
+        if record is not None and not _is_same(record.value, value):
+            self._target.delete(key)
 
-    def _wait_for_own(self, turn: Turn, request: LoadRequest, deadline: float) -> StepsTo[Outcome | None]:
-        """Wait for the turn that the caller has handed over. Return None if it has to look again."""
-        yield Wait(turn.alarm, deadline)
-        if turn.ended is None:
-            return self._timed_out(request)
-        if turn.ended is End.VALUE:
-            return turn.value, None
-        return self._or_stale(request, turn.value) if turn.ended is End.ERROR else None
+    def compute(self, request: LoadRequest) -> Steps:
+        """Return the steps to the stored form of a value that the caller computes for itself. It counts as a load."""
+        if not request.is_counted:
+            request.is_counted = True
+            self._core.count_miss(request.key, group=request.group)
+        started = self._core.now()
+        value, error = yield from computed(request)
+        if request.is_computed:
+            self.count(request.key, self._core.now() - started, request.group, has_failed=error is not None)
+            if error is not None:
+                self._note(error)
+        return value, error
 
-    def _wait(
-        self, turn: Turn, request: LoadRequest, deadline: float | None, background: Background
-    ) -> StepsTo[Outcome | None]:
-        """Wait for the turn of another caller. Return None if the caller has to look again."""
-        stale = self._stale(request, Receivers.WAITERS)
-        if stale is not MISSING:
-            return stale, None
-        if turn.is_late:
-            # The key was written since the leader began, so the value may be there.
-            found = self._look_again(request)
-            if found is not MISSING:
-                return found, None
-        alarm = cast("Turn", turn.waits_on).alarm
-        yield Wait(alarm, wait_until(turn, deadline, blocking=background.blocking))
-        how, value = turn.result
-        # Before the next steps, which may run a log handler of the site.
-        turn.leave()
-        if how is None:
-            if deadline is not None and deadline <= SystemClock.steady():
-                return self._timed_out(request)
-            # The turn may never end before that of this caller.
-            request.may_wait = False
-        elif how is End.VALUE:
-            self.counts.add("coalesced")
-            return value, None
-        elif how is End.ERROR and isinstance(value, Exception):
-            outcome = self._or_stale(request, value)
-            return outcome if outcome[1] is None else (None, error_for_waiter(value, request.caller_key))
-        # Any other error (a cancellation, an exit) is about the leader, not about the value.
-        return None
+    def leave_out(self, is_left_out: Callable[[Any], bool]) -> None:
+        """Do not count the loads of the core's keys for which ``is_left_out`` is true: a layer makes their values."""
+        self._is_left_out = is_left_out
 
-    # Stale values.
+    # Loads that share turns only with each other.
 
-    def _stale(self, request: LoadRequest, receivers: Receivers) -> Any:
-        """Return the stale value if the rule of the request is for such callers, which ends the look-up; otherwise
-        MISSING."""
-        rule = request.policy.stale
-        record = stale_record(self._core, request.watched, rule.seconds) if rule.receivers is receivers else None
-        if record is None:
-            return MISSING
-        request.fresh_until = record.times.fresh_until
-        request.is_counted = request.is_hit = True
-        self._count_stale_hit(request.watched)
-        return record.value
+    def request_apart(
+        self, key: Hashable, loader: Loader, policy: LoadPolicy, tags: tuple[str, ...] = ()
+    ) -> LoadRequest:
+        """Return a request whose callers share turns only with each other, not with other loads of ``key``.
 
-    def _timed_out(self, request: LoadRequest) -> Outcome:
-        request.given_up = True
-        self.counts.add("load_timeouts")
-        stale = self._stale(request, Receivers.ALL)
-        if stale is MISSING:
-            return None, LoadTimeout(request.caller_key, request.policy.timeout or 0.0)
-        return stale, None
+        ``loader()`` returns an ``Unstored``. As in other loads, a write of ``key`` outdates its value, and
+        waiters may receive the old value of ``key``.
+        """
+        plain = self._keys.adapt(key)
+        request = LoadRequest(
+            _apart(plain), key, loader, None, policy, self._target.tag_names("", tags) if tags else ()
+        )
+        request.watched = plain
+        return request
 
-    def _or_stale(self, request: LoadRequest, error: BaseException) -> Outcome:
-        """Return the stale value if loading failed and the caller may have it; otherwise the error."""
-        if request.policy.fail_safe and isinstance(error, Exception):
-            stale = self._stale(request, Receivers.ALL)
-            if stale is not MISSING:
-                return stale, None
-        return None, error
+    def turn(self, request: LoadRequest) -> Turn:
+        """Return a turn for ``begin``."""
+        return Turn(self.turns, request.key, request.watched, request.names)
 
-    def _stale_instead(self, request: LoadRequest, error: BaseException) -> Outcome:
-        """Do the same for the caller's own load, and log an error that the caller does not see."""
-        outcome = self._or_stale(request, error)
-        if outcome[1] is None:
-            pause = self._backoff.failed(request.key, self._core.now())
-            self._results.log_failure(request, error, pause)
-        return outcome
+    def led_apart(self, key: Hashable) -> Turn:
+        """Return the turn of the ``request_apart`` of ``key`` that the running code leads."""
+        own = _apart(self._keys.adapt(key))
+        # A turn that has ended, since its event loop had stopped, is no longer there. A new one is not open either.
+        turns = [turn for turn in led() if turn.turns is self.turns and turn.key == own]
+        return turns[0] if turns else Turn(self.turns, own)
+
+    def apart_in_progress(self) -> list[Any]:
+        """Return the keys of the loads apart that are in progress."""
+        turns = self.turns.open.copy().values() if self.turns.open else ()
+        return [unwrap(turn.watched) for turn in turns if turn.key is not turn.watched]
+
+    def supersede_apart(self, keys: Iterable[Hashable]) -> None:
+        """Note in the turns of loads apart that ``keys`` will be written or deleted."""
+        if self.turns.open:
+            for key in keys:
+                self.turns.supersede(_apart(self._keys.adapt(key)))
 
     # Many keys.
 
@@ -573,11 +498,14 @@ class Loads:
         for turn in turns:
             request = requests[turn.key]
             if request.caller_key in values:
-                _, error = self._results.outcome(turn, request, values[request.caller_key])
+                _, error = self.outcome(turn, request, values[request.caller_key])
                 if error is not None:
                     return error
             else:
-                self._results.found_nothing(turn, request)
+                # Nothing was found, which counts as a load, too.
+                if request.policy.source is None:
+                    self.count(request.watched, self._core.now() - request.started, request.group)
+                turn.end(End.AGAIN)
         return None
 
     def reconcile(self, key: Any, value: Any) -> None:
@@ -585,13 +513,13 @@ class Loads:
         there was none). A load in progress does not store its value, since either value may be the older one."""
         key = self._keys.adapt(key)
         self.turns.supersede(key)
-        self._results.drop_other(key, value)
+        self.drop_other(key, value)
 
     # Monitoring and lifecycle.
 
     def observe(self, observer: Observer) -> None:
         """Report the loads that end from now on to ``observer``."""
-        self._results.observer = observer
+        self._observer = observer
 
     def keys_in_progress(self) -> list[Any]:
         """Return the keys that are being loaded. Deleting a pattern deletes them, too."""
@@ -604,7 +532,7 @@ class Loads:
 
     def forget_failures(self) -> None:
         """Forget which loads failed, since the cache is cleared: every key may be loaded again immediately."""
-        self._backoff.clear()
+        self.backoff.clear()
 
     def after_fork_in_child(self) -> None:
         """Forget the loads and refreshes, whose callers and threads are in the parent process."""
@@ -613,17 +541,8 @@ class Loads:
 
     def close(self) -> None:
         """Let the loads in progress fail quietly with the error of the core's gate, which is shut for good."""
-        self._in_background.is_closed = True
+        self.is_closed = True
         self.forget_failures()
-
-
-def wait_for_claim(turn: Turn, until: float | None) -> StepsTo[None]:
-    """Wait until another process has ended its computation of the value, or until ``until``. The leader then looks the
-    key up again."""
-    alarm = None if turn.claim is None else turn.claim.wait()
-    if alarm is not None:
-        yield Wait(alarm, until)
-    turn.stop_waiting()
 
 
 def _close_all(turns: list[Turn]) -> None:
@@ -636,9 +555,13 @@ def _apart(key: Any) -> tuple[str, Any]:
     return "load", key
 
 
-def _no_previous(key: Any) -> None:
-    """Find no previous value for a load that replaces none."""
-
-
 def _no_loader() -> Any:
     """Stand in for the loader of a value that was loaded together with others."""
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Return whether two values are known to be equal. They may have an ``__eq__`` of their own."""
+    try:
+        return one is other or (type(one) is type(other) and bool(one == other))
+    except Exception:
+        return False

@@ -5,7 +5,7 @@ template fragments, with ``@cached`` and ``@memoize`` of Flask-Caching, and in t
 answers two questions about such a ``set``:
 
 - How long did the computation take? A backend counts it as a load, once: the first write of the key ends the
-  computation. The loads of a loader that is passed to the cache are counted and timed by ``loading.results``.
+  computation. The loads of a loader that is passed to the cache are counted and timed by ``Loads``.
 - Was a tag of the value dropped since the miss? If so, the value is not stored.
 """
 
@@ -88,11 +88,13 @@ class Misses:
 
     def since(self, key: Any) -> int:
         """Return the moment at which the running thread or task missed ``key``; 0 if it did not, or long ago."""
-        return _recent(self._find(key, self.noted.get))
+        note = self._find(key, self.noted.get)
+        return _recent(note) if note else 0
 
     def pop_miss(self, key: Any) -> int:
         """Remove the miss of ``key`` that a write answers. Return its moment; 0 if there is none, or long ago."""
-        return _recent(self._find(key, self.noted.pop))
+        note = self._find(key, self.noted.pop)
+        return _recent(note) if note else 0
 
     def count_computation(self, key: Any, together: int = 1) -> int:
         """Count the computation of ``key`` by the running thread or task, which ends with a write of a value. Return
@@ -103,12 +105,12 @@ class Misses:
         Args:
             together: the number of values that were computed in the same time, which they share.
         """
-        missed = self._find(key, self.noted.pop)
-        if not missed:
-            return 0
-        if began := _recent(abs(missed)):
-            self.loads.count(self._keys.adapt(key), (moment() - began) / 1e9 / together)
-        return _recent(missed)
+        note = self._find(key, self.noted.pop)
+        began = _recent(abs(note)) if note else 0
+        if began:
+            key = key if type(key) is str else self._keys.adapt(key)
+            self.loads.count(key, (moment() - began) / 1e9 / together)
+        return began if note > 0 else 0
 
     def outdate(self, key: Any) -> None:
         """Let the next write of ``key`` by the running thread or task, which deletes or changes an entry, not answer an

@@ -44,6 +44,23 @@ class Staleness(NamedTuple):
 FRESH_ONLY: Final = Staleness()
 
 
+class Source(NamedTuple):
+    """The rules of a store whose values are loaded. It counts its reads itself, so no read is a load.
+
+    Attributes:
+        shares: decides whether the waiters of a load receive an error of its loader. Otherwise they look again.
+        counts: decides whether the store counts an error, which is then no failed load.
+        lifetime: returns the TTL of the value of a key, whose end may be known, 0.0 if it must not be stored, and the
+            seconds past it for which the value stays in memory. They replace those of the request.
+        keeps_for_outages: whether old values are kept for outages only.
+    """
+
+    shares: Callable[[BaseException], bool]
+    counts: Callable[[BaseException], bool]
+    lifetime: Callable[[Any], tuple[float, float]]
+    keeps_for_outages: bool
+
+
 @dataclass(frozen=True, slots=True)
 class LoadPolicy:
     """Checked options of a load.
@@ -54,14 +71,7 @@ class LoadPolicy:
         fail_safe: whether the receivers of old values also receive one if loading it again fails.
         timeout: seconds that a caller waits for a load; None for no limit.
         negative_ttl: the TTL of a value that is None, in seconds; None for the TTL of all other values.
-        is_for_waiters: decides whether the waiters of a load receive an error of its loader. Otherwise they look again.
-            None if they receive every ``Exception``.
-        is_counted_by_store: given for a loader that reads a store, which counts its reads: a read is no load. Decides
-            whether an error is counted as one of the store, too, and not as a failed load. None for other loaders.
-        lifetime: given for the values of a store, whose ends may be known. Returns the TTL of the value of a key, 0.0
-            if it must not be stored, and the seconds past it for which the value stays in memory. They replace the TTL
-            and the seconds of ``stale``. None for other values.
-        is_for_outages: whether old values are kept for outages only.
+        source: the rules of the store that the loader reads; None for other loaders.
         is_at_once: whether a load takes place in its caller: no old value is served, and no time limited.
     """
 
@@ -70,19 +80,11 @@ class LoadPolicy:
     fail_safe: bool = False
     timeout: float | None = None
     negative_ttl: float | None = None
-    is_for_waiters: Callable[[BaseException], bool] | None = None
-    is_counted_by_store: Callable[[BaseException], bool] | None = None
-    lifetime: Callable[[Any], tuple[float, float]] | None = None
+    source: Source | None = None
     is_at_once: bool = field(init=False)
-    is_for_outages: bool = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "is_at_once", not self.stale.seconds and self.timeout is None)
-        object.__setattr__(self, "is_for_outages", self.stale.receivers is Receivers.OUTAGE)
-
-    def shares(self, error: BaseException) -> bool:
-        """Return whether the waiters of a load receive ``error``, which its loader raised."""
-        return self.is_for_waiters is None or self.is_for_waiters(error)
 
     def with_fill_grace(self, seconds: float) -> LoadPolicy:
         """Return this policy with the ``fill_grace`` that an option gives to the key. The caller's ``grace`` wins."""

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple, Protocol
 from wheelcache.core.access import TTL
 from wheelcache.core.contract import MISSING, Removals, Watch
 from wheelcache.core.reusable import USUAL, check_reusable
-from wheelcache.engine.codec import NOT_DECODED
+from wheelcache.engine.codec import NOT_DECODED, Codec
 from wheelcache.engine.loading.adaptive import KEEP, WithPrevious, no_previous, seconds_for
 from wheelcache.engine.loading.policy import PLAIN, LoadPolicy
-from wheelcache.engine.loading.steps import InSteps, Loader, Steps, as_it_is, call
+from wheelcache.engine.loading.steps import InSteps, Loader, Steps, call
 from wheelcache.errors import note_key
 
 Stored = tuple[int, Removals | None]
@@ -31,14 +31,13 @@ class LoadRequest:
         loader: called without arguments. In a coroutine, an awaitable result is awaited.
         ttl: the seconds for which the value is fresh, None for no expiry, or a function of the value.
         names: the tags of the entry, by their names in the core.
-        encode: returns the stored form of a value; None if values are stored as they are.
-        decode: returns the value of a stored form.
+        codec: converts values to their stored form and back; None if they are stored as they are.
 
     Attributes:
         computed: the value whose stored form ``complete`` has returned, if that is another object; otherwise MISSING.
-        decode: see above.
         watched: the key in the core whose writes outdate the value; usually ``key``.
-        ttl: the seconds for which the value is fresh; None for no expiry. ``complete`` finds those of a function.
+        ttl, grace: the seconds for which the value is fresh, None for no expiry, and those for which it is kept after
+            that. ``complete`` finds those that depend on the value.
         fresh_until: the end of the freshness of the entry that is refreshed.
         is_counted: whether the look-up has ended, as a hit or a miss.
         group: the name of the group of keys for which it is counted; None if the key decides.
@@ -82,17 +81,16 @@ class LoadRequest:
         ttl: float | Callable[[Any], Any] | None,
         policy: LoadPolicy = PLAIN,
         names: tuple[str, ...] = (),
-        encode: Callable[[Any], Any] | None = None,
-        decode: Callable[[Any], Any] = as_it_is,
+        codec: Codec | None = None,
     ) -> None:
         self.key = self.watched = key
         self.caller_key = caller_key
         self.loader: Any = loader
         self.policy = policy
+        self.grace = policy.stale.seconds
         self.is_at_once = policy.is_at_once and type(loader) is not InSteps
         self.names = names
-        self._encode = encode
-        self.decode = decode
+        self.codec = codec
         if callable(ttl):
             self._ttl_of = ttl
         else:
@@ -105,7 +103,7 @@ class LoadRequest:
             self.loader.pass_nothing()
 
     def complete(self, value: Any) -> Any:
-        """Return the stored form of the result of ``loader()``, and find its TTL.
+        """Return the stored form of the result of ``loader()``, and find its lifetime.
 
         Raises:
             TypeError: if the result can be read only once. Errors of the serializer and of the TTL pass through.
@@ -122,13 +120,15 @@ class LoadRequest:
         if type(value) not in USUAL:
             check_reusable(value)
         try:
-            stored = value if self._encode is None else self._encode(value)
+            stored = value if self.codec is None else self.codec.encode(value)
         except Exception as error:
             note_key(error, self.caller_key)
             raise
         if stored is not value:
             self.computed = value
-        if self._ttl_of is not None and not (value is None and self.policy.negative_ttl is not None):
+        if value is None and self.policy.negative_ttl is not None:
+            self.ttl, self.grace = self.policy.negative_ttl, 0.0
+        elif self._ttl_of is not None:
             self.ttl = seconds_for(self._ttl_of, value)
         return stored
 
@@ -136,7 +136,7 @@ class LoadRequest:
         """Return the value of the stored form that ``complete`` has returned. If it cannot be decoded, this is the
         computed object itself, which no other caller then has."""
         try:
-            return self.decode(stored)
+            return stored if self.codec is None else self.codec.decode(stored)
         except NOT_DECODED:
             if self.computed is MISSING:
                 raise
@@ -148,16 +148,9 @@ class LoadRequest:
         again = copy(self)
         again.is_repeated = True
         if self.is_repeated or not self.is_hit:
-            again.is_alone, again.is_at_once, again._encode = True, False, None
+            again.is_alone, again.is_at_once, again.codec = True, False, None
         self.is_hit = again.is_hit = again.given_up = False
         return again
-
-    def lifetime(self, stored: Any) -> tuple[float | None, float]:
-        """Return the TTL of the stored form of a value, and its grace."""
-        policy = self.policy
-        if stored is None and policy.negative_ttl is not None:
-            return policy.negative_ttl, 0.0
-        return self.ttl, policy.stale.seconds
 
 
 def computed(request: LoadRequest) -> Steps:
@@ -239,14 +232,12 @@ class Target(Protocol):
         names: tuple[str, ...],
         group: str | None = None,
     ) -> Stored:
-        """Weigh the value and call ``core.fill``. Raise the weigher's error."""
+        """Weigh the value and call ``core.fill``. Raise the weigher's error. With a TTL of 0 or less, only remove
+        an older value that is kept past its time."""
 
     def announce(self, outcome: int, removed: Removals | None) -> None:
         """Notify the listener and the leases, wake the wheel, evict more. Called when no caller waits, since a
         listener may look up the key that was loaded."""
-
-    def discard(self, key: Any) -> None:
-        """Remove an entry that is stale or not current, and notify the listener."""
 
     def remove_undecoded(self, key: Any, value: Any, error: Exception) -> None:
         """Remove the entry of ``key`` if it has this value, which cannot be decoded, and log that."""

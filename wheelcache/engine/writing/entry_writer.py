@@ -203,11 +203,9 @@ class EntryWriter(WriteState):
 
     def tag_names(self, key: Any, tags: tuple[str, ...] = ()) -> tuple[str, ...]:
         """Return the tags of an entry for the core: the caller's ``tags``, and the group of the core's ``key``."""
-        names = [CALLERS + tag for tag in tags]
-        group = None if type(key) is str else group_of(unwrap(key))
-        if group is not None:
-            names.append(GROUP + group)
-        return tuple(names)
+        names = tuple([CALLERS + tag for tag in tags]) if tags else ()
+        group = None if type(key) is str else group_of(key)
+        return names if group is None else (*names, GROUP + group)
 
     def set(
         self,
@@ -401,7 +399,11 @@ class EntryWriter(WriteState):
         group: str | None = None,
     ) -> tuple[int, Removals | None]:
         """Store a loaded value, unless the key was written, or one of its tags dropped, since ``watch`` began. Return
-        the arguments of ``announce``."""
+        the arguments of ``announce``. A value with a TTL of 0 or less is not stored."""
+        if ttl is not None and ttl <= 0:
+            # An older value that is kept past its time must not be returned after this one.
+            self.discard(key)
+            return 0, None
         labels = (names, 0, group) if names or group is not None else None
         if self.is_plain:
             return self._core.fill(key, value, ttl, watch, grace, 0, labels), None

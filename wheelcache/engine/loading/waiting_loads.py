@@ -1,0 +1,219 @@
+"""Loads whose callers may wait: for another caller, for another process, or for a load in the background; and those
+that return a stale value instead.
+
+Each is written as steps: see ``steps``. Each ``finally`` here ends the turns of its generator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any, cast
+
+from wheelcache.core.contract import MISSING, Core, Record, Times
+from wheelcache.engine.loading.background import BACKGROUND, Background, Handed, MakeContext, stay_with_callers
+from wheelcache.engine.loading.background_loads import BackgroundLoads
+from wheelcache.engine.loading.loads import TAKEN, Loads
+from wheelcache.engine.loading.policy import Receivers
+from wheelcache.engine.loading.request import LoadRequest, Target, computed
+from wheelcache.engine.loading.shared_errors import error_for_waiter
+from wheelcache.engine.loading.steps import Outcome, Steps, StepsTo, Wait
+from wheelcache.engine.runtime.clock import SystemClock
+from wheelcache.engine.turns import End, Is, Turn, enter, wait_until
+from wheelcache.errors import LoadDeadlock, LoadTimeout
+
+
+class WaitingLoads:
+    """The loads of one cache in steps.
+
+    Args:
+        loads: the loads of the cache, whose ``load`` and ``refresh`` are those of this object.
+        target: see ``Loads``.
+        background_context: see ``Cache``.
+    """
+
+    def __init__(self, core: Core, loads: Loads, target: Target, background_context: MakeContext | None) -> None:
+        self._core = core
+        self._loads = loads
+        self._turns, self._counts = loads.turns, loads.counts
+        self._in_background = BackgroundLoads(core, target, loads, background_context)
+
+    def load(self, request: LoadRequest) -> Steps:
+        """Return the steps of ``get``: to wait for another caller, to serve a stale value, or to load elsewhere."""
+        if request.is_alone:
+            return (yield from self._loads.compute(request))
+        background = yield BACKGROUND
+        policy = request.policy
+        outcome: Outcome | None = None
+        # Before the value is stored.
+        request.cause = self._core.miss_cause(request.watched)
+        try:
+            # With a timeout, a fresh value is preferred for that long, unless loading failed recently.
+            if policy.stale.seconds and (policy.timeout is None or not self._in_background.may_try(request.key)):
+                stale = self._stale(request, Receivers.ALL)
+                if stale is not MISSING:
+                    yield from self._in_background.start_refresh(request, background)
+                    return stale, None
+            deadline = None if policy.timeout is None else SystemClock.steady() + policy.timeout
+            while outcome is None:
+                outcome = yield from self._take_turn(request, deadline, background)
+            return outcome
+        finally:
+            has_failed = outcome is None or outcome[1] is not None
+            self._loads.count_end(request, MISSING if outcome is None else outcome[0], has_failed=has_failed)
+
+    def refresh(self, request: LoadRequest, found: Any) -> Steps:
+        """Return ``found``, the present value of the request's key, which is loaded again."""
+        request.is_hit = True
+        times = self._core.times(request.key)
+        if times is not None:
+            request.fresh_until = times.fresh_until
+        yield from self._in_background.start_refresh(request, (yield BACKGROUND))
+        return found, None
+
+    def _take_turn(
+        self, request: LoadRequest, deadline: float | None, background: Background
+    ) -> StepsTo[Outcome | None]:
+        """Lead a turn, or wait for one. Return None if the caller has to look again."""
+        turn = Turn(self._turns, request.key, request.watched, request.names)
+        with turn, turn:
+            found = self._loads.begin(turn, request)
+            if found is TAKEN and not turn.is_behind:
+                try:
+                    state = self._turns.begin(turn, blocking=background.blocking, may_wait=request.may_wait)
+                except LoadDeadlock as error:
+                    return self._stale_instead(request, error)
+                if state is Is.WAITS:
+                    return (yield from self._wait(turn, request, deadline, background))
+                enter((turn,))
+                found = self._loads.look_again(request)
+            if turn.is_behind and (found is TAKEN or found is MISSING):
+                found = yield from self._wait_for_process(turn, request, deadline, background)
+                if found is MISSING and deadline is not None and deadline <= SystemClock.steady():
+                    return self._timed_out(request)
+            if found is not MISSING:
+                return found, None
+            if deadline is not None and not stay_with_callers():
+                handed = self._in_background.hand_over(turn, request, deadline, background)
+                if handed is Handed.TAKEN:
+                    return (yield from self._wait_for_own(turn, request, deadline))
+                if handed is Handed.NO_ROOM:
+                    turn.end(End.AGAIN)
+                    return self._timed_out(request)
+            value, failure = yield from computed(request)
+            if failure is not None:
+                self._loads.fail(turn, request, failure)
+            else:
+                value, failure = self._loads.outcome(turn, request, value)
+            return (value, None) if failure is None else self._stale_instead(request, failure)
+
+    def _wait_for_process(
+        self, turn: Turn, request: LoadRequest, deadline: float | None, background: Background
+    ) -> StepsTo[Any]:
+        """Wait for another process that computes the value. Return the value, or MISSING if the caller computes it."""
+        stale = self._stale(request, Receivers.WAITERS)
+        if stale is not MISSING:
+            return stale
+        yield from wait_for_claim(turn, wait_until(turn, deadline, blocking=background.blocking))
+        return self._loads.look_again(request)
+
+    def _wait_for_own(self, turn: Turn, request: LoadRequest, deadline: float) -> StepsTo[Outcome | None]:
+        """Wait for the turn that the caller has handed over. Return None if it has to look again."""
+        yield Wait(turn.alarm, deadline)
+        if turn.ended is None:
+            return self._timed_out(request)
+        if turn.ended is End.VALUE:
+            return turn.value, None
+        return self._or_stale(request, turn.value) if turn.ended is End.ERROR else None
+
+    def _wait(
+        self, turn: Turn, request: LoadRequest, deadline: float | None, background: Background
+    ) -> StepsTo[Outcome | None]:
+        """Wait for the turn of another caller. Return None if the caller has to look again."""
+        stale = self._stale(request, Receivers.WAITERS)
+        if stale is not MISSING:
+            return stale, None
+        if turn.is_late:
+            # The key was written since the leader began, so the value may be there.
+            found = self._loads.look_again(request)
+            if found is not MISSING:
+                return found, None
+        alarm = cast("Turn", turn.waits_on).alarm
+        yield Wait(alarm, wait_until(turn, deadline, blocking=background.blocking))
+        how, value = turn.result
+        # Before the next steps, which may run a log handler of the site.
+        turn.leave()
+        if how is None:
+            if deadline is not None and deadline <= SystemClock.steady():
+                return self._timed_out(request)
+            # The turn may never end before that of this caller.
+            request.may_wait = False
+        elif how is End.VALUE:
+            self._counts.add("coalesced")
+            return value, None
+        elif how is End.ERROR and isinstance(value, Exception):
+            outcome = self._or_stale(request, value)
+            return outcome if outcome[1] is None else (None, error_for_waiter(value, request.caller_key))
+        # Any other error (a cancellation, an exit) is about the leader, not about the value.
+        return None
+
+    # Stale values.
+
+    def _stale(self, request: LoadRequest, receivers: Receivers) -> Any:
+        """Return the stale value if the rule of the request is for such callers, which ends the look-up; otherwise
+        MISSING."""
+        rule = request.policy.stale
+        record = stale_record(self._core, request.watched, rule.seconds) if rule.receivers is receivers else None
+        if record is None:
+            return MISSING
+        request.fresh_until = record.times.fresh_until
+        request.is_counted = request.is_hit = True
+        self._loads.count_stale_hit(request.watched)
+        return record.value
+
+    def _timed_out(self, request: LoadRequest) -> Outcome:
+        request.given_up = True
+        self._counts.add("load_timeouts")
+        stale = self._stale(request, Receivers.ALL)
+        if stale is MISSING:
+            return None, LoadTimeout(request.caller_key, request.policy.timeout or 0.0)
+        return stale, None
+
+    def _or_stale(self, request: LoadRequest, error: BaseException) -> Outcome:
+        """Return the stale value if loading failed and the caller may have it; otherwise the error."""
+        if request.policy.fail_safe and isinstance(error, Exception):
+            stale = self._stale(request, Receivers.ALL)
+            if stale is not MISSING:
+                return stale, None
+        return None, error
+
+    def _stale_instead(self, request: LoadRequest, error: BaseException) -> Outcome:
+        """Do the same for the caller's own load, and log an error that the caller does not see."""
+        outcome = self._or_stale(request, error)
+        if outcome[1] is None:
+            pause = self._loads.backoff.failed(request.key, self._core.now())
+            self._in_background.log_failure(request, error, pause)
+        return outcome
+
+
+def stale_record(core: Core, key: Hashable, grace: float) -> Record | None:
+    """Return the entry of ``key`` if it is stale since less than ``grace`` seconds, which counts as a use of it."""
+    now = core.now()
+
+    def is_within_grace(times: Times) -> bool:
+        return times.fresh_until <= now < min(times.expires_at, times.fresh_until + grace)
+
+    times = core.times(key)
+    if times is None or not is_within_grace(times):
+        return None
+    # Only now, since this counts as a use of the entry.
+    record = core.peek(key, use=True)
+    return record if record is not None and record.times.is_current and is_within_grace(record.times) else None
+
+
+def wait_for_claim(turn: Turn, until: float | None) -> StepsTo[None]:
+    """Wait until another process has ended its computation of the value, or until ``until``. The leader then looks the
+    key up again."""
+    alarm = None if turn.claim is None else turn.claim.wait()
+    if alarm is not None:
+        yield Wait(alarm, until)
+    turn.stop_waiting()
