@@ -314,9 +314,14 @@ class InTransaction:
     async def aload(self, request: LoadRequest, found: Any = MISSING) -> Any:
         return await run_async(self._load(request, found))
 
-    def _load(self, request: LoadRequest, found: Any = MISSING) -> Steps:
+    def _load(self, request: LoadRequest, found: Any = MISSING, tags: tuple[str, ...] | None = None) -> Steps:
         """Return the steps to the value of a request, which the caller computes for itself. The transaction keeps it,
-        unless the loader has ended it."""
+        unless the loader has ended it.
+
+        Args:
+            tags: the tags of the value as the caller spells them; None to find them from their names, as is possible
+                without a store.
+        """
         if found is not MISSING:
             return found, None
         request.stay_alone()
@@ -328,7 +333,7 @@ class InTransaction:
         ttl, grace = request.ttl, request.grace
         if not expires_now(ttl):
             names = callers_tags(request.names)
-            self._put(key, stored, ttl, (grace, self._given(names)), names, overlay)
+            self._put(key, stored, ttl, (grace, self._given(names) if tags is None else tags), names, overlay)
         return request.decoded(stored), None
 
     def compute(
@@ -353,10 +358,10 @@ class InTransaction:
         request = self._engine.loads().request(key, loader, ttl, PLAIN, self._below.names(tags), codec)
         # The look-up was counted.
         request.is_counted, request.is_computed = True, is_computed
-        return (yield from self._load(request))
+        return (yield from self._load(request, tags=tags))
 
     def _given(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Return tags as the caller spells them. A store needs these, and its names are the same."""
+        """Return tags as the caller spells them."""
         return tuple([name.removeprefix(self._below.tag_prefix) for name in names])
 
     # Calls that act on the layer below.
