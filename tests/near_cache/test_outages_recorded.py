@@ -57,6 +57,8 @@ def test_a_failed_write_is_such_an_error_as_well(near):
 
 def test_a_value_that_cannot_be_read_is_a_failed_load_and_no_error_of_the_store(near):
     near, store = near(), Store()
+    # Without published figures, a cache is observed from the first look.
+    assert events(near.cache, LOAD_FAILED) == []
     store.error = ValueError("not a pickle")
     with pytest.raises(ValueError, match="not a pickle"):
         read(near, store, many=False)
