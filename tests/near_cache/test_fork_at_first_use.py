@@ -12,30 +12,36 @@ pytestmark = [
     pytest.mark.skipif(sys.platform == "win32", reason="there are no forks"),
 ]
 
-SCRIPT = """
+SCRIPT = '''
 import os, signal, threading
 from importlib.machinery import SourceFileLoader
+from wheelcache.engine.guests import IMPORTS
 
-def use():
-    cache.set("k", 1, tags=["a"])
-    assert cache.get("k") == 1
-    cache.delete_tags("a")
+def use(key):
+    cache.set(key, 1, tags=[key])
+    assert cache.get(key) == 1
+    cache.delete_tags(key)
 
 def use_first():
-    use()
+    use("first")
     may_fork.set()
 
 def hold_up(loader, module, execute=SourceFileLoader.exec_module):
-    'Execute a module. The other thread does so after the fork, and holds the lock of the module until then.'
+    """Execute a module. The other thread does so when the fork has begun, if forks wait for the import, and otherwise
+    after the fork. It holds the lock of the module until then."""
     if threading.current_thread() is user and not is_forked.is_set():
-        print("imports", module.__name__, flush=True)
+        forks_wait = IMPORTS.lock._is_owned()
+        if not forks_wait:
+            print("imports", module.__name__, flush=True)
         may_fork.set()
-        is_forked.wait()
+        (is_forking if forks_wait else is_forked).wait()
     execute(loader, module)
 
-may_fork, is_forked = threading.Event(), threading.Event()
+may_fork, is_forking, is_forked = threading.Event(), threading.Event(), threading.Event()
+# The hook that is registered last is called first.
+os.register_at_fork(before=is_forking.set)
 user = threading.Thread(target=use_first)
-"""
+'''
 
 AFTER = """
 SourceFileLoader.exec_module = hold_up
@@ -44,7 +50,7 @@ may_fork.wait()
 pid = os.fork()
 if pid == 0:
     signal.alarm(100)
-    use()
+    use("second")
     print("child", flush=True)
     os._exit(0)
 is_forked.set()

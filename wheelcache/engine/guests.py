@@ -12,19 +12,28 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Final
 
+from wheelcache.engine.runtime import lifecycle
+from wheelcache.engine.runtime.held_lock import HeldLock
+
 GUESTS: Final = ("host_cache", "near_cache", "transactions", "fill_waits", "pages", "watch", "timers")
 """The folders of the guests."""
+
+IMPORTS: Final = HeldLock()
+"""The right to import a guest."""
+
+lifecycle.HELD.add(IMPORTS)
 
 
 def module_of(guest: str, name: str) -> Any:
     """Return the module ``name`` of a guest; None if there is no such guest, or if it has no such module.
 
-    Call it before the process forks: a child hangs if another thread was importing at the fork.
+    A fork waits for the end of the import: otherwise the child would wait for the lock of the module forever.
     """
     package = f"wheelcache.{guest}"
-    if find_spec(package) is None or find_spec(f"{package}.{name}") is None:
-        return None
-    return import_module(f"{package}.{name}")
+    with IMPORTS.lock:
+        if find_spec(package) is None or find_spec(f"{package}.{name}") is None:
+            return None
+        return import_module(f"{package}.{name}")
 
 
 def needed_module(guest: str, name: str, by: str) -> Any:

@@ -28,15 +28,15 @@ import os
 import secrets
 import stat
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 from urllib.parse import quote_from_bytes
 
 from wheelcache.engine.runtime import lifecycle
 from wheelcache.engine.runtime.clock import SystemClock
+from wheelcache.engine.runtime.held_lock import HeldLock
 from wheelcache.engine.runtime.private_files import (
     NEEDS_UNIX,
     FileLocked,
@@ -47,7 +47,6 @@ from wheelcache.engine.runtime.private_files import (
     not_for_children,
     pause,
 )
-from wheelcache.engine.runtime.shared_objects import Lazy, acquiring
 from wheelcache.errors import FileUnusable
 from wheelcache.watch.tables import SCHEMA, VERSION
 
@@ -87,43 +86,9 @@ ALIVE: Final = ".alive"
 """The suffix of the files whose locks show which processes live."""
 
 
-class _Use:
-    """The right to use SQLite, for one thread of the process at a time. A member of ``lifecycle.HELD``."""
+USE: Final = HeldLock()
+"""The right to use SQLite, for one thread of the process at a time."""
 
-    def __init__(self) -> None:
-        # Re-entrant, because a signal handler may fork during a use.
-        self._lock: Lazy[Any] = Lazy(lambda: threading.RLock())
-        self._is_held = False
-
-    @property
-    def lock(self) -> Any:
-        """The lock itself, for ``with``: an asynchronous exception could interrupt a method that acquires it."""
-        return self._lock.get()
-
-    def is_free(self) -> bool:
-        """Return whether no thread uses SQLite. This does not wait, so the answer may be outdated when it returns."""
-        lock = self._lock.get()
-        if lock._is_owned() or not lock.acquire(blocking=False):
-            return False
-        lock.release()
-        return True
-
-    def before_fork(self) -> None:
-        if not self._is_held:
-            (self._is_held,) = acquiring(self._lock.get())
-
-    def after_fork(self, *, in_child: bool) -> None:
-        lock = self._lock.get()
-        if in_child:
-            self._is_held = False
-            self._lock.forget()
-        elif self._is_held:
-            # There is no call between these two lines, hence no asynchronous exception.
-            self._is_held = False
-            lock.release()
-
-
-USE: Final = _Use()
 lifecycle.HELD.add(USE)
 
 
