@@ -97,7 +97,11 @@ def test_the_workers_have_one_session_and_each_computation_runs_once_for_both_al
                 before = computations(tmp_path)
                 ask_together(site, way)
                 runs[way] = computations(tmp_path) - before
-            assert runs == dict.fromkeys(ways, 0 if starts else len(NUMBERS))
+            expected = dict.fromkeys(ways, 0 if starts else len(NUMBERS))
+            if "django" in kind and not starts:
+                # Two callers may compute a page of ``cache_page``: see docs/how-to/stampedes.md.
+                assert len(NUMBERS) <= runs.pop("page/{}") <= 2 * expected.pop("page/{}")
+            assert runs == expected
             site.stop()
     assert "Traceback" not in (tmp_path / "log").read_text()
 
