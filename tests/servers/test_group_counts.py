@@ -1,4 +1,4 @@
-"""The figures by view of a site with four workers equal an independent count, also if a worker is killed."""
+"""The figures by group of keys of a site with four workers equal an independent count, also if a worker is killed."""
 
 import os
 import random
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.servers, pytest.mark.alone, pytest.mark.compiled, pyte
 
 GUNICORN = [
     *("-m", "gunicorn", "--workers", "4", "--bind", "127.0.0.1:{port}", "--no-control-socket"),
-    *("--log-level", "critical", "tests.servers.view_site:application"),
+    *("--log-level", "critical", "tests.servers.group_site:application"),
 ]
 
 
@@ -43,16 +43,16 @@ def visit(site, number):
 
 
 def counted(folder):
-    """Return the hits and misses by process and view of the independent count."""
+    """Return the hits and misses by process and group of the independent count."""
     found = {}
     for line in (folder / "lookups").read_text().splitlines():
-        pid, *view, outcome = line.split()
-        found.setdefault(int(pid), Counter())[" ".join(view), outcome] += 1
+        pid, group, outcome = line.split()
+        found.setdefault(int(pid), Counter())[group, outcome] += 1
     return found
 
 
 def shown(folder):
-    """Return the hits and misses by view that the workers have published, after a check of the sums."""
+    """Return the hits and misses by group that the workers have published, after a check of the sums."""
     site = look(folder / "figures")
     (figures,) = site.caches
     within = site.within(figures, site.span(site.edge - 3600)._replace(until=site.edge + 60))
@@ -69,10 +69,10 @@ def shown(folder):
 
 
 @pytest.mark.parametrize("requests", [2_000, pytest.param(20_000, marks=pytest.mark.deep)])
-def test_the_figures_by_view_equal_an_independent_count_but_for_what_a_killed_worker_had_not_published(
+def test_the_figures_by_group_equal_an_independent_count_but_for_what_a_killed_worker_had_not_published(
     tmp_path, requests
 ):
-    log, environment = tmp_path / "log", {"VIEW_SITE_DIRECTORY": str(tmp_path)}
+    log, environment = tmp_path / "log", {"GROUP_SITE_DIRECTORY": str(tmp_path)}
     with running(GUNICORN, log, is_up=lambda site: site.is_up("about"), **environment) as site:
         for thread in visit(site, requests // 2):
             thread.join(PATIENCE * 5)
@@ -100,4 +100,4 @@ def test_the_figures_by_view_equal_an_independent_count_but_for_what_a_killed_wo
             return all(kept[each] <= rest[each] <= lost[each] for each in {*rest, *lost})
 
         assert until(is_exact, PATIENCE), (shown(tmp_path), others, kept, lost)
-        assert len({view for view, _ in others}) == 5
+        assert len({group for group, _ in others}) == 5
