@@ -236,6 +236,7 @@ def test_misses_are_shown_by_cause_and_by_group(another_worker, command):
     assert "Cache 'unused': 0 of 0 look-ups missed\n" in command("misses")[0]
 
 
+@pytest.mark.compiled
 def test_misses_come_with_the_advice_about_keys(another_worker, command):
     def use(cache, clock):
         for number in range(1_000):
