@@ -34,7 +34,7 @@ from benchmarks.django_rows import configure_django, wheel_alias
 from benchmarks.report import Row, Section, Target, bounded
 from benchmarks.timing import Step
 from wheelcache import Cache
-from wheelcache.engine.runtime.wheel_driver import WheelDriver
+from wheelcache.runtime.wheel_driver import WheelDriver
 
 EXPIRING = 500_000
 SCANNED = 1_000_000

@@ -32,7 +32,7 @@ from wheelcache.core import ASKED
 from wheelcache.core.contract import VIEW
 from wheelcache.django_backend import stores
 from wheelcache.engine.guests import module_of
-from wheelcache.engine.runtime.alarm import Alarm
+from wheelcache.runtime.alarm import Alarm
 
 # Processes that the tests start behave alike, whatever the environment of the caller: PYTHONUNBUFFERED, for one, hides
 # that a script does not flush what it prints before it forks. pytest-xdist sets COLUMNS. pytest-django has added

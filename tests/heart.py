@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = ("core", "engine", "django_backend", "flask_backend")
+FOLDERS = ("runtime", "core", "engine", "django_backend", "flask_backend")
 TESTS = tuple(f"tests/{name}" for name in (*FOLDERS, "backends"))
 ignored = shutil.ignore_patterns("__pycache__", "*.c")
 

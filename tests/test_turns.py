@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from wheelcache import Cache
-from wheelcache.engine.runtime.alarm import Alarm
 from wheelcache.engine.turns import End, Is, Turn, Turns, led
+from wheelcache.runtime.alarm import Alarm
 
 TAG = "tag"
 

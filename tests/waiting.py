@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from reprlib import Repr
 from weakref import WeakSet
 
-from wheelcache.engine.runtime.alarm import Alarm
+from wheelcache.runtime.alarm import Alarm
 
 THREADS = 32
 

@@ -11,9 +11,9 @@ from wheelcache.core.timing_wheel import Timer, TimingWheel
 from wheelcache.engine.loading.adaptive import KEEP
 from wheelcache.engine.loading.background import loads_in_callers_thread
 from wheelcache.engine.loading.memoize import MemoStats
-from wheelcache.engine.runtime.clock import ManualClock
 from wheelcache.engine.stats import Stats
 from wheelcache.errors import CacheClosed, LoadDeadlock, LoadTimeout, MissingKey, WheelClosed
+from wheelcache.runtime.clock import ManualClock
 
 __all__ = [
     "DEFAULT_TTL",

@@ -23,12 +23,12 @@ from wheelcache.engine.loading.policy import LoadOptions, LoadPolicy, load_polic
 from wheelcache.engine.loading.request import LoadRequest
 from wheelcache.engine.observed import observer_for
 from wheelcache.engine.option_table import ENGINE
-from wheelcache.engine.runtime.clock import Clock
-from wheelcache.engine.runtime.shared_objects import WeakRegistry
 from wheelcache.engine.stats import Stats
 from wheelcache.engine.writing.entry_writer import Weigher
 from wheelcache.engine.writing.removal_listener import Listener
 from wheelcache.errors import MissingKey
+from wheelcache.runtime.clock import Clock
+from wheelcache.runtime.shared_objects import WeakRegistry
 
 R = TypeVar("R")
 

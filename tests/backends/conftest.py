@@ -10,7 +10,7 @@ from tests.backends.on_django import OnDjangoAsync
 from tests.backends.undecoded import ERRORS, Moved
 from tests.flask_backend.conftest import BEFORE_2_5
 from wheelcache import ManualClock
-from wheelcache.engine.runtime.request_scope import end_request
+from wheelcache.runtime.request_scope import end_request
 
 __all__ = ["_end_of_the_request", "_runner", "adapter", "clock", "deploy", "make", "over", "undecoded"]
 

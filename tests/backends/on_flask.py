@@ -5,8 +5,8 @@ from cachelib import BaseCache, SimpleCache
 
 from tests.backends.adapter import DEFAULT, QUIET, Adapter, given, names
 from tests.engines import noted
-from wheelcache.engine.runtime.request_scope import forget_misses
 from wheelcache.flask_backend import WheelCache
+from wheelcache.runtime.request_scope import forget_misses
 
 
 class DocumentedSimpleCache(SimpleCache):

@@ -11,7 +11,7 @@ from django.utils import timezone, translation
 
 from wheelcache import Cache, ManualClock, caches
 from wheelcache.django_backend import WheelCache, stores
-from wheelcache.engine.runtime.request_scope import end_request
+from wheelcache.runtime.request_scope import end_request
 
 __all__ = [
     *("_end_of_the_request", "_forget_entries", "_forget_language_and_time_zone", "_open_connections"),

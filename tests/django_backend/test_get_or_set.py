@@ -13,8 +13,8 @@ from django.urls.base import set_script_prefix
 from django.utils import timezone, translation
 
 from tests.django_backend.conftest import BACKEND
-from tests.engine.runtime.interruptions import Delivery, Worker, quiet
 from tests.engines import engine
+from tests.runtime.interruptions import Delivery, Worker, quiet
 from tests.waiting import PATIENCE, until
 from wheelcache.django_backend import memoize
 

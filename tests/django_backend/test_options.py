@@ -21,8 +21,8 @@ from tests.engines import engine
 from tests.guests import needs
 from wheelcache.django_backend import WheelCache, site_settings, stores
 from wheelcache.engine.guests import module_of
-from wheelcache.engine.runtime import private_files
 from wheelcache.errors import FileUnusable
+from wheelcache.runtime import private_files
 
 figures_directory_module = module_of("watch", "figures_directory")
 

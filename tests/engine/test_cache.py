@@ -12,8 +12,8 @@ import pytest
 
 from tests.engine import invariants
 from tests.engine.loading.harness import load_many
-from tests.engine.runtime.interruptions import Worker
 from tests.memory import traced
+from tests.runtime.interruptions import Worker
 from tests.waiting import PATIENCE
 from wheelcache import Cache, CacheClosed, RemovalCause
 from wheelcache.core.contract import BATCH

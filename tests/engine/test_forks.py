@@ -6,8 +6,8 @@ import threading
 import pytest
 
 from tests.engine import invariants
-from tests.engine.runtime.forks import SILENT, fork
 from tests.guests import Timers, needs
+from tests.runtime.forks import SILENT, fork
 from tests.waiting import PATIENCE, join, start, until
 from wheelcache import Cache, CacheClosed
 

@@ -4,7 +4,7 @@ from contextlib import suppress
 
 import pytest
 
-from tests.engine.runtime.interruptions import Delivery, Worker, compiled_core
+from tests.runtime.interruptions import Delivery, Worker, compiled_core
 from wheelcache.core import CoreClass
 from wheelcache.engine.writing.gate import Gate
 from wheelcache.errors import CacheClosed, Unused

@@ -12,8 +12,8 @@ from weakref import ref
 
 import pytest
 
-from tests.engine.runtime.interruptions import Worker
 from tests.memory import traced
+from tests.runtime.interruptions import Worker
 from wheelcache import Cache
 
 worker = Worker()

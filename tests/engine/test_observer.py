@@ -6,7 +6,7 @@ from wheelcache import Cache, ManualClock
 from wheelcache.engine.cache_parts import CacheParts, core_in_memory
 from wheelcache.engine.calls import Engine
 from wheelcache.engine.loading.policy import PLAIN
-from wheelcache.engine.runtime.periodic_jobs import PeriodicJob
+from wheelcache.runtime.periodic_jobs import PeriodicJob
 
 
 class Job(PeriodicJob):

@@ -14,10 +14,10 @@ import pytest
 
 from tests.caches import QUIET
 from tests.engine.loading.harness import Held
-from tests.engine.runtime import forking
+from tests.runtime import forking
 from tests.waiting import PATIENCE, until
 from wheelcache import Cache, RemovalCause
-from wheelcache.engine.machine_clock import moment
+from wheelcache.runtime.machine_clock import moment
 
 
 class Dropped(NamedTuple):

@@ -5,9 +5,9 @@ import pytest
 from tests.caches import QUIET
 from wheelcache import Cache
 from wheelcache.engine.keys import CALLERS
-from wheelcache.engine.machine_clock import moment
 from wheelcache.engine.write_watcher import WriteWatcher
 from wheelcache.engine.writing.write_moments import WriteMoments, WritesSince
+from wheelcache.runtime.machine_clock import moment
 
 CACHES = {
     "plain": {},

@@ -7,9 +7,9 @@ from contextvars import Context
 from tests.caches import is_leased
 from tests.waiting import PATIENCE
 from wheelcache.core.contract import MISSING
-from wheelcache.engine.loading.steps import drive, drive_async
-from wheelcache.engine.runtime.request_scope import end_request
 from wheelcache.fill_waits.leased_reads import LeasedReads
+from wheelcache.runtime.request_scope import end_request
+from wheelcache.runtime.steps import drive, drive_async
 
 LONG = 100.0
 """Seconds of a wait whose end no test sees."""

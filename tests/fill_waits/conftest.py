@@ -5,7 +5,7 @@ import pytest
 from tests.fill_waits.callers import TaskCaller, ThreadCaller
 from tests.waiting import join, start
 from wheelcache import Cache
-from wheelcache.engine.runtime.request_scope import end_request
+from wheelcache.runtime.request_scope import end_request
 
 QUIET = {"jitter": 0, "log_interval": None}
 

@@ -6,13 +6,13 @@ from itertools import count
 
 import pytest
 
-from tests.engine.runtime.interruptions import Delivery, compiled_core, quiet
-from tests.engine.runtime.test_interrupted_cache import SILENT, interrupt_everywhere, plain, weighed
 from tests.fill_waits.callers import get_or_lease
+from tests.runtime.interruptions import Delivery, compiled_core, quiet
+from tests.runtime.test_interrupted_cache import SILENT, interrupt_everywhere, plain, weighed
 from tests.waiting import PATIENCE, until, waiting
 from wheelcache import Cache
-from wheelcache.engine.runtime.request_scope import end_request
 from wheelcache.fill_waits.leased_reads import LeasedReads
+from wheelcache.runtime.request_scope import end_request
 
 pytestmark = [pytest.mark.deep, compiled_core]
 

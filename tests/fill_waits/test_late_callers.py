@@ -15,7 +15,7 @@ from tests.fill_waits.callers import MISS, ThreadCaller
 from tests.waiting import PATIENCE, until, until_waiting, waiting
 from wheelcache import Cache
 from wheelcache.core import IMPLEMENTATION
-from wheelcache.engine.runtime.request_scope import end_request
+from wheelcache.runtime.request_scope import end_request
 
 QUIET = {"jitter": 0, "log_interval": None}
 

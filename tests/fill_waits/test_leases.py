@@ -16,8 +16,8 @@ from tests.caches import is_leased
 from tests.fill_waits.callers import LONG, MISS, SHORT, ThreadCaller, aget_or_lease, get_or_lease, in_a_thread, is_free
 from tests.waiting import PATIENCE, until, until_waiting
 from wheelcache import CacheClosed
-from wheelcache.engine.runtime.request_scope import end_request
 from wheelcache.fill_waits.fill_turns import MAX_UNFILLED
+from wheelcache.runtime.request_scope import end_request
 
 # A set.
 

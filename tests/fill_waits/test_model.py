@@ -11,8 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.caches import is_leased
 from tests.fill_waits.callers import aget_or_lease, get_or_lease
 from wheelcache import Cache, ManualClock
-from wheelcache.engine.runtime.request_scope import end_request
 from wheelcache.fill_waits.leased_reads import LeasedReads
+from wheelcache.runtime.request_scope import end_request
 
 CALLERS = 6
 WHICH = st.integers(0, CALLERS - 1)

@@ -7,10 +7,10 @@ import pytest
 
 from tests import scripts
 from tests.caches import is_leased
-from tests.engine.runtime.forks import fork
 from tests.fill_waits.callers import LONG, MISS, get_or_lease
+from tests.runtime.forks import fork
 from tests.waiting import PATIENCE, start, until_waiting
-from wheelcache.engine.runtime.request_scope import end_request
+from wheelcache.runtime.request_scope import end_request
 
 pytestmark = pytest.mark.deep
 

@@ -10,7 +10,7 @@ import pytest
 from tests.caches import is_leased
 from tests.fill_waits.callers import LONG, MISS, aget_or_lease, get_or_lease, in_a_thread, is_free
 from tests.waiting import PATIENCE, auntil_waiting, until_waiting
-from wheelcache.engine.runtime.request_scope import RequestScope
+from wheelcache.runtime.request_scope import RequestScope
 
 
 async def soon(condition):

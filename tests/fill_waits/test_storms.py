@@ -15,9 +15,9 @@ from tests.caches import is_leased
 from tests.fill_waits.callers import LONG, MISS, aget_or_lease, get_or_lease, in_a_thread, is_free
 from tests.waiting import PATIENCE, THREADS, waiting
 from wheelcache import Cache
-from wheelcache.engine.runtime.request_scope import current_scope, end_request
 from wheelcache.fill_waits.fill_turns import Lease
 from wheelcache.fill_waits.leased_reads import LeasedReads
+from wheelcache.runtime.request_scope import current_scope, end_request
 
 LEASES_AT_MOST = 1024
 """The number of leases that a caller holds at the same time."""

@@ -12,8 +12,8 @@ from tests.django_backend.serializers import Json
 from tests.engines import noted
 from wheelcache import Cache, ManualClock, flask_backend
 from wheelcache.engine.guests import module_of
-from wheelcache.engine.runtime.request_scope import end_request
 from wheelcache.flask_backend import WheelCache, backend
+from wheelcache.runtime.request_scope import end_request
 
 __all__ = ["_end_of_the_request", "any_site", "clock", "make", "make_app", "site"]
 

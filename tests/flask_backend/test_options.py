@@ -13,9 +13,9 @@ from tests.engines import engine, noted
 from tests.flask_backend.conftest import BACKEND, OF_FLASK_CACHING_2_5, JSONSerializer
 from tests.guests import needs
 from wheelcache.engine.guests import module_of
-from wheelcache.engine.runtime import private_files
 from wheelcache.flask_backend import WheelCache
 from wheelcache.flask_backend.app_contexts import figures_directory
+from wheelcache.runtime import private_files
 
 figures_directory_module = module_of("watch", "figures_directory")
 

@@ -30,8 +30,8 @@ from math import inf
 from pathlib import Path
 
 from tests.host_cache.workers import Master
-from wheelcache.engine.machine_clock import moment
 from wheelcache.host_cache.place import EPOCH, Place
+from wheelcache.runtime.machine_clock import moment
 
 KEYS = 4
 COUNTERS = 2

@@ -10,7 +10,7 @@ from importlib import import_module
 from types import SimpleNamespace
 
 from tests.scripts import ROOT
-from wheelcache.engine.runtime.request_scope import end_request
+from wheelcache.runtime.request_scope import end_request
 
 QUIET = {"jitter": 0, "figures_dir": None, "log_interval": None}
 

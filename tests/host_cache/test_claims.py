@@ -15,12 +15,12 @@ from tests.host_cache.test_operators import make
 from tests.scripts import start
 from tests.waiting import PATIENCE, until, until_waiting
 from wheelcache import ManualClock
-from wheelcache.engine.runtime.request_scope import end_request
-from wheelcache.engine.runtime.worker_pool import REFRESHES
 from wheelcache.host_cache import statements as sql
 from wheelcache.host_cache.claims import Claims, LockFile
 from wheelcache.host_cache.host_file import HostFile
 from wheelcache.host_cache.place import Place
+from wheelcache.runtime.request_scope import end_request
+from wheelcache.runtime.worker_pool import REFRESHES
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has these locks")
 
@@ -50,7 +50,7 @@ django.setup()
 from django.core.cache import cache
 from tests.waiting import PATIENCE, until, until_waiting
 from wheelcache.engine import turns
-from wheelcache.engine.runtime.alarm import AlarmEvent
+from wheelcache.runtime.alarm import AlarmEvent
 
 answers = {}
 

@@ -12,8 +12,8 @@ import pytest
 from tests.host_cache.workers import damage, database, make_cache
 from tests.waiting import join, start, until
 from wheelcache.django_backend import HostCache
-from wheelcache.engine.runtime.private_files import locked_file
 from wheelcache.host_cache import host_file
+from wheelcache.runtime.private_files import locked_file
 
 TICK = 1
 MIB = 1 << 20

@@ -7,11 +7,11 @@ import pytest
 
 from tests.host_cache.test_operators import SIZE
 from wheelcache import ManualClock
-from wheelcache.engine.runtime import private_files
 from wheelcache.host_cache import place
 from wheelcache.host_cache.hosted_cache import HostedCache
 from wheelcache.host_cache.place import Place, folder_of
 from wheelcache.host_cache.place import test_process as process_name
+from wheelcache.runtime import private_files
 
 
 def make(folder, size=SIZE, **options):

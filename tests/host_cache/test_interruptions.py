@@ -4,8 +4,8 @@ from itertools import count
 
 import pytest
 
-from tests.engine.runtime.interruptions import Delivery, compiled_core
 from tests.host_cache.workers import database
+from tests.runtime.interruptions import Delivery, compiled_core
 
 CALLS = {
     "get": lambda cache: cache.get("k"),

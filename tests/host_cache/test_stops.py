@@ -173,7 +173,7 @@ def test_others_go_on_without_a_file_while_a_process_is_stopped_that_creates_one
     other("cache.get('key')")
     stopped.send(
         f"""
-        from wheelcache.engine.runtime.private_files import locked_file
+        from wheelcache.runtime.private_files import locked_file
         from pathlib import Path
         with locked_file(Path({str(folder)!r}) / "words"):
             os.kill(os.getpid(), signal.SIGSTOP)

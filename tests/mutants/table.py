@@ -98,17 +98,17 @@ MUTANTS = [
     ),
     Mutant(
         "timeouts count the time during which the machine is suspended",
-        "engine/machine_clock.py",
+        "runtime/machine_clock.py",
         'getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)',
         "time.CLOCK_MONOTONIC",
-        ("tests/engine/runtime/test_suspended_machine.py",),
+        ("tests/runtime/test_suspended_machine.py",),
     ),
     Mutant(
         "a hit counts the time during which the machine is suspended",
         "core/platform.pxi",
         "            read = nanoseconds();\n",
         "            read = now;\n",
-        ("tests/engine/runtime/test_suspended_machine.py",),
+        ("tests/runtime/test_suspended_machine.py",),
     ),
     Mutant(
         "a late waiter receives no value",
@@ -161,7 +161,7 @@ MUTANTS = [
     ),
     Mutant(
         "a caller with a new lease waits for another process",
-        "engine/runtime/request_scope.py",
+        "runtime/request_scope.py",
         "lease.until > now and lease is not new",
         "lease.until > now",
         CLAIMS,

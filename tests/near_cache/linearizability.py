@@ -31,8 +31,8 @@ from django.core.cache import caches
 
 from tests.fill_waits.callers import get_or_lease
 from wheelcache import Cache
-from wheelcache.engine.runtime.request_scope import end_request
 from wheelcache.fill_waits.leased_reads import LeasedReads
+from wheelcache.runtime.request_scope import end_request
 
 KEYS = [f"key-{number}" for number in range(3)]
 THREADS = 4

@@ -8,11 +8,11 @@ from tests.waiting import PATIENCE, until
 from wheelcache import Cache
 from wheelcache.core.contract import MISSING
 from wheelcache.engine.codec import Codec, Pickle
-from wheelcache.engine.loading.steps import drive, drive_async, result
 from wheelcache.fill_waits.leased_reads import LeasedReads
 from wheelcache.near_cache.near_cache import GetOrAdd, NearCache
 from wheelcache.near_cache.outage_rule import OutageRule
 from wheelcache.near_cache.trust_epoch import TrustEpoch
+from wheelcache.runtime.steps import drive, drive_async, result
 
 TIMEOUT = 60.0
 """Seconds that a copy is kept."""

@@ -6,10 +6,10 @@ from math import inf
 import pytest
 import redis
 
-from tests.engine.runtime.forks import fork
 from tests.memory import descriptors
 from tests.near_cache.listeners import CALM
 from tests.redis_cluster import Cluster
+from tests.runtime.forks import fork
 from tests.waiting import happens, paused, until
 from wheelcache.near_cache.cluster_tracking import Topology
 from wheelcache.near_cache.redis_tracking import Tracking

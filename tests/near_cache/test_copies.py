@@ -8,7 +8,7 @@ import pytest
 
 from tests.near_cache.stores import FAIL_SAFE, MISSING, Down, held, near_cache, sought
 from tests.waiting import PATIENCE, THREADS, until, until_waiting, waiting
-from wheelcache.engine.loading.steps import drive, drive_async, run
+from wheelcache.runtime.steps import drive, drive_async, run
 
 pytestmark = pytest.mark.pairs
 

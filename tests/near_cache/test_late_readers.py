@@ -9,9 +9,9 @@ from tests.near_cache.stores import TIMEOUT, Calls, held, near_cache
 from tests.waiting import PATIENCE, until, until_waiting, waiting
 from wheelcache import Cache
 from wheelcache.core.contract import MISSING
-from wheelcache.engine.loading.steps import drive
 from wheelcache.near_cache.near_cache import NearCache
 from wheelcache.near_cache.outage_rule import OutageRule
+from wheelcache.runtime.steps import drive
 
 
 @pytest.fixture(params=[False, True], ids=["untold", "tracked"])

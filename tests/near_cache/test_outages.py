@@ -7,14 +7,14 @@ from functools import partial
 import pytest
 
 from tests.engine.loading.harness import Moments
-from tests.engine.runtime.forks import fork
 from tests.near_cache.stores import CALLS, FAIL_SAFE, MISSING, Down, Store, held, near_cache, sought
+from tests.runtime.forks import fork
 from tests.waiting import PATIENCE, THREADS, until_waiting
 from wheelcache.engine.codec import Codec, Pickle
-from wheelcache.engine.loading.steps import drive, run
 from wheelcache.errors import StoreUnavailable
 from wheelcache.near_cache.guarded_store import FAILURES, FIRST_PAUSE
 from wheelcache.near_cache.written_timeouts import NewTimeout
+from wheelcache.runtime.steps import drive, run
 
 pytestmark = pytest.mark.pairs(full="make", of="make")
 

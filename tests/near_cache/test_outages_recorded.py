@@ -4,10 +4,10 @@ import pytest
 
 from tests.near_cache.stores import FAIL_SAFE, Down, Store
 from wheelcache import Cache
-from wheelcache.engine.loading.steps import drive
 from wheelcache.near_cache.near_cache import NearCache
 from wheelcache.near_cache.outage_rule import OutageRule
 from wheelcache.near_cache.outages import Outages
+from wheelcache.runtime.steps import drive
 from wheelcache.watch.cache_events import CacheEvents
 from wheelcache.watch.event_log import LOAD_FAILED, STORE_FAILED, merged
 from wheelcache.watch.recent_failures import RecentFailures

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.engine.runtime.forking import run_noting
+from tests.runtime.forking import run_noting
 
 pytestmark = pytest.mark.deep
 

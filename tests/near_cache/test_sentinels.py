@@ -10,11 +10,11 @@ import pytest
 from django.core.cache import caches
 from redis.sentinel import Sentinel, SentinelConnectionPool
 
-from tests.engine.runtime.forks import fork
 from tests.memory import descriptors
 from tests.near_cache.listeners import CALM, QUICK
 from tests.near_cache.sentinel_chaos import chaos
 from tests.near_cache.tiers import TierOnDjango, made_tiers
+from tests.runtime.forks import fork
 from tests.sentinel_site import DOWN_AFTER, PASSWORD, SERVICE, SentinelSite
 from tests.waiting import PATIENCE, THREADS, happens, paused, until
 from wheelcache.flask_backend import TieredCache

@@ -5,16 +5,16 @@ import asyncio
 import pytest
 
 from tests.engine.loading.harness import Moments, unreached
-from tests.engine.runtime.forks import fork
 from tests.near_cache.stores import CALLS, FAIL_SAFE, Calls, Down, Store, near_cache
+from tests.runtime.forks import fork
 from tests.waiting import THREADS
 from wheelcache import Cache
 from wheelcache.core.contract import MISSING
-from wheelcache.engine.loading.steps import drive, drive_async
 from wheelcache.engine.stats import LOAD_BOUNDS
 from wheelcache.near_cache.guarded_store import FAILURES
 from wheelcache.near_cache.near_cache import NearCache
 from wheelcache.near_cache.outage_rule import OutageRule
+from wheelcache.runtime.steps import drive, drive_async
 
 
 class Slow(Store):

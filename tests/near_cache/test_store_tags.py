@@ -9,11 +9,11 @@ import pytest
 from tests.near_cache.stores import LONG, near_cache
 from tests.waiting import PATIENCE, until, until_waiting, waiting
 from wheelcache.core.contract import MISSING
-from wheelcache.engine.loading.steps import drive
-from wheelcache.engine.machine_clock import moment
-from wheelcache.engine.runtime.clock import SystemClock
 from wheelcache.near_cache import tokens
 from wheelcache.near_cache.store_tags import StoreTags, TaggedWrite, token_key
+from wheelcache.runtime.clock import SystemClock
+from wheelcache.runtime.machine_clock import moment
+from wheelcache.runtime.steps import drive
 
 
 class Store(dict):

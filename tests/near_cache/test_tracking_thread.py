@@ -9,9 +9,9 @@ from math import inf
 import pytest
 import redis
 
-from tests.engine.runtime.forks import fork
 from tests.memory import descriptors
 from tests.near_cache.listeners import Copies
+from tests.runtime.forks import fork
 from tests.waiting import PATIENCE, until
 from wheelcache.near_cache import redis_tracking
 from wheelcache.near_cache.redis_tracking import client_of

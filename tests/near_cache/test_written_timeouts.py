@@ -7,7 +7,7 @@ from math import inf
 
 import pytest
 
-from tests.engine.runtime.forks import fork
+from tests.runtime.forks import fork
 from tests.waiting import PATIENCE
 from wheelcache.near_cache.written_timeouts import MAX_KEYS, NO_TIMEOUT, SLACK, NewTimeout, WrittenTimeouts
 

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from tests.pages.conftest import DRIVERS
 from tests.pages.site import Response
 from tests.waiting import until
-from wheelcache.engine.runtime.clock import ManualClock
 from wheelcache.pages import TRACKING, bypass, grace, ttl
 from wheelcache.pages.wsgi import renewal_pool
+from wheelcache.runtime.clock import ManualClock
 
 USUAL = {"cache-control": "max-age=60"}
 

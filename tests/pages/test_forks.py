@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from tests.engine.runtime.forks import fork
 from tests.pages.site import Response
+from tests.runtime.forks import fork
 from tests.waiting import PATIENCE, join, start, until
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.engine.runtime.forks import fork
 from tests.pages.site import Response
+from tests.runtime.forks import fork
 from wheelcache.pages import shared_purges
 
 

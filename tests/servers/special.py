@@ -60,7 +60,7 @@ def serve_fork(*ports):
     from django.core.cache import cache
 
     from tests.servers.django_site import application
-    from wheelcache.engine.runtime.wheel_thread import wheel_thread
+    from wheelcache.runtime.wheel_thread import wheel_thread
 
     cache.set("inherited", ["from the parent"], None)
     cache.set("inherited-short", ["from the parent"], 3600)

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 
 from tests.waiting import PATIENCE, happens, waiting
-from wheelcache.engine.runtime.worker_pool import refresh_pool, timed_load_pool
+from wheelcache.runtime.worker_pool import refresh_pool, timed_load_pool
 
 SLOW = 0.2
 """Seconds that a view takes: long enough for a stampede."""

@@ -4,10 +4,10 @@ from itertools import count
 
 import pytest
 
-from tests.engine.runtime.interruptions import Delivery, Worker, compiled_core, quiet
+from tests.runtime.interruptions import Delivery, Worker, compiled_core, quiet
 from tests.waiting import until
 from wheelcache import ManualClock
-from wheelcache.engine.runtime import worker_pool
+from wheelcache.runtime import worker_pool
 from wheelcache.timers import Timers
 
 pytestmark = [pytest.mark.deep, compiled_core]

@@ -12,9 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests import scripts
-from tests.engine.runtime.forks import fork
-from tests.engine.runtime.interruptions import Delivery, Interruption, quiet
 from tests.memory import descriptors, traced
+from tests.runtime.forks import fork
+from tests.runtime.interruptions import Delivery, Interruption, quiet
 from tests.waiting import PATIENCE, THREADS, until, until_waiting
 from wheelcache import ManualClock
 from wheelcache.errors import FileUnusable, LockError, LockNotOwned

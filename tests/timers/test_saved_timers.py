@@ -11,7 +11,7 @@ import pytest
 from tests.full_disk import room_for
 from tests.waiting import until
 from wheelcache import ManualClock
-from wheelcache.engine.runtime.worker_pool import WorkerPool
+from wheelcache.runtime.worker_pool import WorkerPool
 from wheelcache.timers import Timers
 from wheelcache.timers.saved_timers import save_timers
 

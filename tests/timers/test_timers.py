@@ -6,8 +6,8 @@ from math import inf, nan
 
 import pytest
 
-from tests.engine.runtime.forking import run
-from tests.engine.runtime.interruptions import Worker
+from tests.runtime.forking import run
+from tests.runtime.interruptions import Worker
 from tests.waiting import PATIENCE, until
 from wheelcache import ManualClock, WheelClosed
 from wheelcache.timers import STOP, Timers

@@ -16,9 +16,9 @@ from tests.transactions.conftest import FOLLOWS, SETTINGS, TIERED, WHEEL
 from tests.waiting import PATIENCE, join, start
 from wheelcache.django_backend import TieredCache, WheelCache, memoize
 from wheelcache.engine.in_memory import InMemory
-from wheelcache.engine.loading.steps import drive
 from wheelcache.host_cache.host_core import lane_of
 from wheelcache.near_cache.near_copies import NearCopies
+from wheelcache.runtime.steps import drive
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -1,9 +1,9 @@
 """Make a test's cache the near cache of a store."""
 
-from wheelcache.engine.loading.steps import drive
 from wheelcache.near_cache.near_cache import NearCache
 from wheelcache.near_cache.outage_rule import OutageRule
 from wheelcache.near_cache.trust_epoch import TrustEpoch
+from wheelcache.runtime.steps import drive
 
 
 def use_store(cache, clock):

@@ -1,7 +1,7 @@
 """Read published figures as a process that is not a worker."""
 
 from wheelcache import Cache
-from wheelcache.engine.runtime.clock import SystemClock
+from wheelcache.runtime.clock import SystemClock
 from wheelcache.watch.publisher import INTERVAL
 from wheelcache.watch.site import SETTLED, Own, Site
 

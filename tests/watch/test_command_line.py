@@ -8,10 +8,10 @@ import pytest
 
 from wheelcache import Cache
 from wheelcache.engine.codec import size_of
-from wheelcache.engine.loading.steps import drive
 from wheelcache.near_cache.near_cache import NearCache
 from wheelcache.near_cache.outage_rule import OutageRule
 from wheelcache.pages.figures import Figures
+from wheelcache.runtime.steps import drive
 from wheelcache.watch import console, site_commands
 from wheelcache.watch.command_line import add_commands
 from wheelcache.watch.console import Report, Table

@@ -9,13 +9,13 @@ import pytest
 from tests.watch.behind import use_store
 from tests.watch.published import INTERVAL, Site, look
 from wheelcache.core import IMPLEMENTATION
-from wheelcache.engine.loading.steps import drive
-from wheelcache.engine.runtime.clock import SystemClock
 from wheelcache.engine.stats import COUNTERS, MISSES
 from wheelcache.errors import FileUnusable
 from wheelcache.near_cache.near_cache import NearCache
 from wheelcache.near_cache.outage_rule import OutageRule
 from wheelcache.pages.reasons import REASONS
+from wheelcache.runtime.clock import SystemClock
+from wheelcache.runtime.steps import drive
 from wheelcache.watch.dashboard.dashboard import ASSETS, Dashboard, asset
 from wheelcache.watch.dashboard.one_cache import Wanted
 from wheelcache.watch.dashboard.permissions import Permission

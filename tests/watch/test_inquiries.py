@@ -9,7 +9,7 @@ import pytest
 from tests.watch import processes
 from tests.watch.published import INTERVAL, look
 from wheelcache.engine.codec import Codec, Pickle
-from wheelcache.engine.runtime.clock import SystemClock
+from wheelcache.runtime.clock import SystemClock
 from wheelcache.watch import inquiries
 from wheelcache.watch.entry_commands import LIMIT
 from wheelcache.watch.inquiries import KEYS_HAVE_PREFIXES

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.watch.published import INTERVAL
-from wheelcache.engine.runtime.clock import SystemClock
+from wheelcache.runtime.clock import SystemClock
 from wheelcache.watch.dashboard.dashboard import Dashboard
 from wheelcache.watch.dashboard.inspection import Target
 from wheelcache.watch.dashboard.refusals import InquiryOver

@@ -15,7 +15,7 @@ from tests.watch.processes import run, start, worker
 from tests.watch.published import INTERVAL, Site, counted, look, only, steps_in, steps_of
 from wheelcache import Cache
 from wheelcache.core import IMPLEMENTATION
-from wheelcache.engine.runtime.clock import SystemClock
+from wheelcache.runtime.clock import SystemClock
 from wheelcache.watch import publisher, tidying
 from wheelcache.watch.console import CommandFailed, show
 from wheelcache.watch.figures import Rate

@@ -8,8 +8,8 @@ import pytest
 
 from tests.watch.processes import run
 from tests.watch.published import INTERVAL, Site, look
-from wheelcache.engine.runtime.clock import SystemClock
 from wheelcache.engine.stats import MISSES, Stats
+from wheelcache.runtime.clock import SystemClock
 from wheelcache.watch import comparison
 from wheelcache.watch.comparison import compare
 from wheelcache.watch.releases import Release, note_release, releases_in, this_release

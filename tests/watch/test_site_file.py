@@ -10,15 +10,15 @@ from contextlib import chdir, closing
 
 import pytest
 
-from tests.engine.runtime.test_runtime_directory import take
 from tests.full_disk import room_for
+from tests.runtime.test_runtime_directory import take
 from tests.waiting import PATIENCE
 from tests.watch.processes import run, start, worker
 from tests.watch.published import INTERVAL, Site, counted, look, only
 from wheelcache import Cache
-from wheelcache.engine.runtime import private_files
-from wheelcache.engine.runtime.private_files import locked_file
 from wheelcache.errors import FileUnusable
+from wheelcache.runtime import private_files
+from wheelcache.runtime.private_files import locked_file
 from wheelcache.watch import site_file
 from wheelcache.watch.figures_directory import FORGOTTEN, directory_of, remove_forgotten
 from wheelcache.watch.publisher import LATE

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tests.watch.published import INTERVAL, Site, look
 from wheelcache import Cache
-from wheelcache.engine.runtime.clock import SystemClock
 from wheelcache.engine.stats import MISSES
+from wheelcache.runtime.clock import SystemClock
 from wheelcache.watch.key_groups import changes, group_stats
 from wheelcache.watch.rows import NO_GROUP, group_of
 from wheelcache.watch.spans import Span

@@ -7,8 +7,8 @@ import pytest
 from tests.watch.processes import run
 from tests.watch.published import Site, counted, steps_in, steps_of, steps_within
 from wheelcache import Cache
-from wheelcache.engine.runtime.clock import SystemClock
 from wheelcache.engine.stats import LOAD_BOUNDS
+from wheelcache.runtime.clock import SystemClock
 
 EPOCH = 1_000_000.0
 """The time when the clocks of the tests showed 0, which is the start of a step."""
@@ -188,7 +188,7 @@ def test_charts_and_the_last_minute_equal_an_independent_count_while_workers_com
         """
         import socket
         from collections import Counter
-        from wheelcache.engine.runtime.clock import SystemClock
+        from wheelcache.runtime.clock import SystemClock
 
         class Worker:
             def __init__(self, at):

@@ -6,8 +6,8 @@ import pytest
 
 from tests.watch.processes import run
 from tests.watch.published import INTERVAL, look, only
-from wheelcache.engine.runtime.clock import SystemClock
 from wheelcache.pages.figures import Figures
+from wheelcache.runtime.clock import SystemClock
 from wheelcache.watch.dashboard.dashboard import Dashboard
 from wheelcache.watch.inquiries import CLEAR, PURGE, PURGES_KEPT, inquiries_in
 from wheelcache.watch.metrics import read_process, read_site

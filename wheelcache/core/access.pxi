@@ -6,7 +6,7 @@ from asyncio import _get_running_loop as get_running_loop
 from itertools import islice
 
 from wheelcache.core.access import DEFAULT_TTL, MAX_FAST_TTL, Serialized
-from wheelcache.core.reusable import check_reusable
+from wheelcache.runtime.reusable import check_reusable
 from wheelcache.errors import Unused
 
 cdef object SERIALIZED = Serialized

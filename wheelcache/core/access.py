@@ -11,8 +11,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from wheelcache.core.contract import MISSING, OUTDATED, STORED, Core, Removals
-from wheelcache.core.reusable import check_reusable
 from wheelcache.errors import Unused
+from wheelcache.runtime.reusable import check_reusable
 
 R = TypeVar("R")
 

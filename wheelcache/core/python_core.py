@@ -61,7 +61,8 @@ from wheelcache.core.gil import has_gil
 from wheelcache.core.tags import are_dropped
 from wheelcache.core.tally import Tally
 from wheelcache.core.watches import Watch, Watches
-from wheelcache.engine import machine_clock, options
+from wheelcache.engine import options
+from wheelcache.runtime import machine_clock
 
 DROPPED_PER_SET: Final = 4
 """The number of detached entries that a ``set`` drops: more than the one entry that it may add."""

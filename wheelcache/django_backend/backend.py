@@ -28,9 +28,9 @@ from wheelcache.engine.codec import NOT_DECODED
 from wheelcache.engine.in_memory import InMemory
 from wheelcache.engine.loading.policy import LoadOptions, load_policy
 from wheelcache.engine.loading.request import LoadRequest
-from wheelcache.engine.loading.steps import after, drive, drive_async
-from wheelcache.engine.runtime.request_scope import end_request, forget_misses
-from wheelcache.engine.runtime.worker_pool import cleanups
+from wheelcache.runtime.request_scope import end_request, forget_misses
+from wheelcache.runtime.steps import after, drive, drive_async
+from wheelcache.runtime.worker_pool import cleanups
 
 R = TypeVar("R")
 

@@ -46,9 +46,9 @@ from wheelcache.engine.loading.memoize import (
     receives_previous,
 )
 from wheelcache.engine.loading.policy import PLAIN, LoadPolicy, load_policy
-from wheelcache.engine.loading.steps import Call, Outcome, PerDriver, Steps, StepsTo, drive, result
 from wheelcache.engine.loading.undecoded_values import read_or_delete
-from wheelcache.engine.runtime.clock import SystemClock
+from wheelcache.runtime.clock import SystemClock
+from wheelcache.runtime.steps import Call, Outcome, PerDriver, Steps, StepsTo, drive, result
 
 
 def memoize(

@@ -21,7 +21,7 @@ from wheelcache.engine.glob_pattern import escaped, matcher
 from wheelcache.engine.guests import needed_module
 from wheelcache.engine.keys import matching, text_of
 from wheelcache.engine.layer import Layer
-from wheelcache.engine.loading.steps import Call, Outcome, PerDriver, Steps, after, drive, drive_async, result, twins
+from wheelcache.runtime.steps import Call, Outcome, PerDriver, Steps, after, drive, drive_async, result, twins
 
 if TYPE_CHECKING:
     from wheelcache.django_backend.stores import Store

@@ -28,7 +28,7 @@ from django.utils import timezone, translation
 from django.utils.translation import trans_real
 
 from wheelcache.engine.loading.background import surroundings
-from wheelcache.engine.runtime.request_scope import RequestScope, current_scope, end_request, on_its_own
+from wheelcache.runtime.request_scope import RequestScope, current_scope, end_request, on_its_own
 
 _scopes: Final[WeakKeyDictionary[ThreadSensitiveContext, set[RequestScope]]] = WeakKeyDictionary()
 

@@ -25,8 +25,8 @@ from wheelcache.engine.layer import Above
 from wheelcache.engine.option_table import DJANGO as OPTIONS
 from wheelcache.engine.option_table import OF_THE_SITE, Options, Setting
 from wheelcache.engine.options import SERIALIZER_TAKES
-from wheelcache.engine.runtime.shared_objects import Lazy
 from wheelcache.errors import FileUnusable
+from wheelcache.runtime.shared_objects import Lazy
 
 GROUPS: Final = (
     GroupRule("views.decorators.cache.cache_", "pages", ""),

@@ -17,9 +17,9 @@ from wheelcache.engine.layer import Above, Layer, SharedLayer
 from wheelcache.engine.loading.loads import Loads
 from wheelcache.engine.loading.misses import Misses
 from wheelcache.engine.loading.policy import LoadPolicy
-from wheelcache.engine.loading.steps import drive
 from wheelcache.engine.options import expires_now
-from wheelcache.engine.runtime.request_scope import running_scope
+from wheelcache.runtime.request_scope import running_scope
+from wheelcache.runtime.steps import drive
 
 NOTHING: Final = object()
 """The default of a look-up that finds nothing."""

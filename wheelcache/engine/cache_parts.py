@@ -16,14 +16,8 @@ from wheelcache.engine.loading.loads import Loads
 from wheelcache.engine.loading.memoize import Group, Groups
 from wheelcache.engine.loading.misses import Misses
 from wheelcache.engine.loading.waiting_loads import WaitingLoads
-from wheelcache.engine.machine_clock import now
 from wheelcache.engine.observer import Observer
 from wheelcache.engine.options import tag
-from wheelcache.engine.runtime import lifecycle
-from wheelcache.engine.runtime.clock import unfrozen
-from wheelcache.engine.runtime.frozen_time import follow
-from wheelcache.engine.runtime.periodic_jobs import IdleCheck, PeriodicJobs
-from wheelcache.engine.runtime.wheel_driver import WheelDriver
 from wheelcache.engine.stats_log import StatsLog
 from wheelcache.engine.turns import Claims
 from wheelcache.engine.writing.entry_writer import EntryWriter
@@ -31,6 +25,12 @@ from wheelcache.engine.writing.gate import Gate
 from wheelcache.engine.writing.removal_listener import RemovalListener
 from wheelcache.engine.writing.write_moments import WriteMoments
 from wheelcache.errors import DirectoryUnusable, FileUnusable
+from wheelcache.runtime import lifecycle
+from wheelcache.runtime.clock import unfrozen
+from wheelcache.runtime.frozen_time import follow
+from wheelcache.runtime.machine_clock import now
+from wheelcache.runtime.periodic_jobs import IdleCheck, PeriodicJobs
+from wheelcache.runtime.wheel_driver import WheelDriver
 
 logger = logging.getLogger("wheelcache")
 

@@ -17,9 +17,9 @@ from wheelcache.engine.loading.loads import Loads
 from wheelcache.engine.loading.misses import Misses
 from wheelcache.engine.observed import ObservedCache
 from wheelcache.engine.options import whole
-from wheelcache.engine.runtime.clock import Clock
 from wheelcache.engine.turns import Claims, Turns
 from wheelcache.engine.writing.write_moments import WritesSince
+from wheelcache.runtime.clock import Clock
 
 
 class Engine:

@@ -20,8 +20,8 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from wheelcache.core.access import Serialized
-from wheelcache.core.reusable import check_reusable
 from wheelcache.engine.options import shown
+from wheelcache.runtime.reusable import check_reusable
 
 logger = logging.getLogger("wheelcache")
 

@@ -12,8 +12,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Final
 
-from wheelcache.engine.runtime import lifecycle
-from wheelcache.engine.runtime.held_lock import HeldLock
+from wheelcache.runtime import lifecycle
+from wheelcache.runtime.held_lock import HeldLock
 
 GUESTS: Final = ("host_cache", "near_cache", "transactions", "fill_waits", "pages", "watch", "timers")
 """The folders of the guests."""

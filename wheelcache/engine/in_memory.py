@@ -11,10 +11,10 @@ from wheelcache.engine.codec import NOT_DECODED, Codec
 from wheelcache.engine.keys import callers_tags
 from wheelcache.engine.layer import NO_GRACES, Select, Shared
 from wheelcache.engine.loading.memoize import Group
-from wheelcache.engine.loading.steps import PAUSE, StepsTo
 from wheelcache.engine.options import expires_now
 from wheelcache.engine.writing.write_moments import WritesSince
 from wheelcache.errors import MissingKey, note_key
+from wheelcache.runtime.steps import PAUSE, StepsTo
 
 MOST_ADDS: Final = 1000
 """The attempts to begin a counter, between which others have begun and deleted it. A host cache without a file refuses

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from wheelcache.engine.guests import module_of
-from wheelcache.engine.runtime.periodic_jobs import PeriodicJob
+from wheelcache.runtime.periodic_jobs import PeriodicJob
 
 
 class Observer(Protocol):

@@ -17,8 +17,8 @@ from wheelcache.engine import options
 from wheelcache.engine.codec import size_of
 from wheelcache.engine.guests import is_missing, module_of
 from wheelcache.engine.options import Check
-from wheelcache.engine.runtime.clock import SystemClock
 from wheelcache.errors import DirectoryUnusable
+from wheelcache.runtime.clock import SystemClock
 
 
 class TakenBy(Flag):

@@ -9,12 +9,12 @@ from math import inf
 from typing import Final
 
 from wheelcache.core import HOW_TO_CHANGE, REPORT
-from wheelcache.engine.runtime import lifecycle
-from wheelcache.engine.runtime.clock import Clock
-from wheelcache.engine.runtime.periodic_jobs import PeriodicJob
-from wheelcache.engine.runtime.shared_objects import WeakRegistry
 from wheelcache.engine.stats import Stats
 from wheelcache.errors import CacheClosed
+from wheelcache.runtime import lifecycle
+from wheelcache.runtime.clock import Clock
+from wheelcache.runtime.periodic_jobs import PeriodicJob
+from wheelcache.runtime.shared_objects import WeakRegistry
 
 logger = logging.getLogger("wheelcache.stats")
 

@@ -44,11 +44,11 @@ from typing import Any, Final, Protocol, cast
 
 from wheelcache.core.contract import MISSING, Core, Watch
 from wheelcache.engine.keys import unwrap
-from wheelcache.engine.runtime import threads
-from wheelcache.engine.runtime.alarm import Alarm
-from wheelcache.engine.runtime.clock import SystemClock
-from wheelcache.engine.runtime.shared_objects import WeakRegistry
 from wheelcache.errors import LoadDeadlock
+from wheelcache.runtime import threads
+from wheelcache.runtime.alarm import Alarm
+from wheelcache.runtime.clock import SystemClock
+from wheelcache.runtime.shared_objects import WeakRegistry
 
 BLOCKED_LOOP: Final = 30.0
 """The most seconds for which a thread waits while an event loop runs in it. It then computes the value alone."""

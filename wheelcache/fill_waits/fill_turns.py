@@ -40,10 +40,10 @@ from weakref import ref
 
 from wheelcache.core.contract import MISSING, Watch
 from wheelcache.engine.calls import Engine
-from wheelcache.engine.runtime.request_scope import RequestScope, running_scope
-from wheelcache.engine.runtime.shared_objects import acquiring
 from wheelcache.engine.turns import End, Is, Turn, Turns
 from wheelcache.engine.write_watcher import WriteWatcher
+from wheelcache.runtime.request_scope import RequestScope, running_scope
+from wheelcache.runtime.shared_objects import acquiring
 
 MAX_LEASES: Final = 1024
 """The most leases that a scope holds. A program that asks for a million missing keys and sets none of them gets no more

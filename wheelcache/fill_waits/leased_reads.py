@@ -11,13 +11,13 @@ from weakref import ref
 from wheelcache.core.contract import MISSING
 from wheelcache.engine.calls import Engine
 from wheelcache.engine.keys import CALLERS
-from wheelcache.engine.loading.steps import BLOCKS, StepsTo, Wait
 from wheelcache.engine.loading.waiting_loads import stale_record, wait_for_claim
 from wheelcache.engine.options import seconds
-from wheelcache.engine.runtime.clock import SystemClock
-from wheelcache.engine.runtime.request_scope import RequestScope, current_scope
 from wheelcache.engine.turns import End, led
 from wheelcache.fill_waits.fill_turns import FillTurns, Lease
+from wheelcache.runtime.clock import SystemClock
+from wheelcache.runtime.request_scope import RequestScope, current_scope
+from wheelcache.runtime.steps import BLOCKS, StepsTo, Wait
 
 
 class LeasedReads:

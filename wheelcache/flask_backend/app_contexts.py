@@ -15,8 +15,8 @@ from flask import Flask, ctx, current_app, g, has_app_context, request
 from wheelcache.core.contract import VIEW
 from wheelcache.engine import observer
 from wheelcache.engine.loading.background import surroundings
-from wheelcache.engine.runtime import threads
-from wheelcache.engine.runtime.request_scope import Lease, current_scope
+from wheelcache.runtime import threads
+from wheelcache.runtime.request_scope import Lease, current_scope
 
 HELD_BEFORE: Final = "_wheelcache_held_before"
 """The name in an app context's ``g`` of the leases that were held before the context first asked for one."""

@@ -18,7 +18,6 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.wrappers import Response
 
 from wheelcache.core.contract import MISSING, Record
-from wheelcache.core.reusable import check_reusable
 from wheelcache.engine.codec import NOT_DECODED
 from wheelcache.engine.loading.adaptive import KEEP, PREVIOUS, no_previous
 from wheelcache.engine.loading.memoize import receives_previous
@@ -26,6 +25,7 @@ from wheelcache.engine.loading.request import Kept, LoadRequest, Unstored
 from wheelcache.errors import LoadDeadlock
 from wheelcache.flask_backend.engine_backend import NOT_SHARED, TO_BE_COMPUTED, EngineBackend, timeout_for
 from wheelcache.flask_backend.function_keys import MakeKey, Versions
+from wheelcache.runtime.reusable import check_reusable
 
 try:
     from flask_caching import cache_memoize_hit, cache_memoize_miss, cache_view_hit, cache_view_miss

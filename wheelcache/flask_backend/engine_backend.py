@@ -25,12 +25,12 @@ from wheelcache.engine.layer import Above
 from wheelcache.engine.loading.adaptive import seconds_for
 from wheelcache.engine.loading.policy import PLAIN
 from wheelcache.engine.loading.request import Kept, LoadRequest, Unstored
-from wheelcache.engine.loading.steps import drive
-from wheelcache.engine.machine_clock import moment
 from wheelcache.engine.option_table import Options, Setting
-from wheelcache.engine.runtime.request_scope import forget_misses
 from wheelcache.errors import FileUnusable
 from wheelcache.flask_backend.app_contexts import count_views, end_leases, note_held_leases
+from wheelcache.runtime.machine_clock import moment
+from wheelcache.runtime.request_scope import forget_misses
+from wheelcache.runtime.steps import drive
 
 logger = logging.getLogger("wheelcache")
 

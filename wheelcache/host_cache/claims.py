@@ -20,11 +20,11 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
 
-from wheelcache.engine.runtime import threads
-from wheelcache.engine.runtime.alarm import Alarm
-from wheelcache.engine.runtime.private_files import not_for_children
 from wheelcache.host_cache.host_file import HostFile
 from wheelcache.host_cache.place import Place
+from wheelcache.runtime import threads
+from wheelcache.runtime.alarm import Alarm
+from wheelcache.runtime.private_files import not_for_children
 
 if sys.platform != "win32":
     import fcntl

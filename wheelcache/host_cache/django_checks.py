@@ -8,9 +8,9 @@ from django.core import checks
 from django.core.checks import CheckMessage
 
 from wheelcache.django_backend.aliases import wheel_caches
-from wheelcache.engine.runtime.private_files import check_private_directory
 from wheelcache.errors import FileUnusable
 from wheelcache.host_cache.django_host import HostCache
+from wheelcache.runtime.private_files import check_private_directory
 
 
 def check_host_folders(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:

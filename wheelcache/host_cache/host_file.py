@@ -31,12 +31,12 @@ from pathlib import Path
 from sys import maxsize
 from typing import Any, Final, TypeVar
 
-from wheelcache.engine.machine_clock import moment
-from wheelcache.engine.runtime.clock import SystemClock
-from wheelcache.engine.runtime.shared_objects import Lazy
 from wheelcache.errors import FileUnusable
 from wheelcache.host_cache.place import COVERED, EPOCH, PATIENCE, Place
 from wheelcache.host_cache.statements import ALL_KEYS, AT_MOST, MARK, MARKS, RAISE_FILL_FLOOR
+from wheelcache.runtime.clock import SystemClock
+from wheelcache.runtime.machine_clock import moment
+from wheelcache.runtime.shared_objects import Lazy
 
 logger = logging.getLogger("wheelcache")
 

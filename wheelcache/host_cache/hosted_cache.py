@@ -10,12 +10,12 @@ from typing import Any
 from wheelcache.cache import Cache
 from wheelcache.core import access
 from wheelcache.core.contract import MISSING
-from wheelcache.engine.runtime.clock import unfrozen
 from wheelcache.engine.stats import Stats
 from wheelcache.errors import note_key
 from wheelcache.host_cache.host_core import HostCore
 from wheelcache.host_cache.place import Place
 from wheelcache.host_cache.write_moments import HostMoments
+from wheelcache.runtime.clock import unfrozen
 
 
 class HostedCache(Cache):

@@ -23,9 +23,11 @@ from pathlib import Path
 from shutil import rmtree
 from typing import Final
 
-from wheelcache.engine.machine_clock import moment
-from wheelcache.engine.runtime.clock import SystemClock
-from wheelcache.engine.runtime.private_files import (
+from wheelcache.errors import FileUnusable
+from wheelcache.host_cache.statements import FORMAT
+from wheelcache.runtime.clock import SystemClock
+from wheelcache.runtime.machine_clock import moment
+from wheelcache.runtime.private_files import (
     NEEDS_UNIX,
     FileLocked,
     check_private_directory,
@@ -35,8 +37,6 @@ from wheelcache.engine.runtime.private_files import (
     runtime_directory,
     shared_memory,
 )
-from wheelcache.errors import FileUnusable
-from wheelcache.host_cache.statements import FORMAT
 
 logger = logging.getLogger("wheelcache")
 

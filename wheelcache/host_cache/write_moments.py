@@ -14,10 +14,10 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from typing import Any, Final
 
 from wheelcache.engine.keys import CALLERS, GROUP
-from wheelcache.engine.machine_clock import moment
 from wheelcache.engine.writing.write_moments import APPLIED, WriteMoments
 from wheelcache.host_cache import statements as sql
 from wheelcache.host_cache.host_core import HostCore, lane_of, name_of, tag_name
+from wheelcache.runtime.machine_clock import moment
 
 MARKED: Final = 10_000_000_000
 """Nanoseconds for which a commit is covered."""

@@ -14,7 +14,6 @@ from django.utils.module_loading import import_string
 
 from wheelcache.core.contract import MISSING
 from wheelcache.engine.codec import NOT_DECODED
-from wheelcache.engine.loading.steps import Call, Outcome, StepsTo, call_now, drive, result, then
 from wheelcache.engine.loading.undecoded_values import NoteUndecoded, awaited, read_each, read_or_delete
 from wheelcache.near_cache.late_values import remove_own
 from wheelcache.near_cache.socket_options import (
@@ -25,6 +24,7 @@ from wheelcache.near_cache.socket_options import (
     well_known,
 )
 from wheelcache.near_cache.written_timeouts import NewTimeout
+from wheelcache.runtime.steps import Call, Outcome, StepsTo, call_now, drive, result, then
 
 SERVE_ALL_THREADS: Final = {
     DJANGO_REDIS,

@@ -24,18 +24,6 @@ from wheelcache.django_backend.site_settings import cache_in_words
 from wheelcache.django_backend.stores import Store, store_for
 from wheelcache.engine.backend_access import NOTHING, checked_tags
 from wheelcache.engine.keys import text_of
-from wheelcache.engine.loading.steps import (
-    Call,
-    PerDriver,
-    Steps,
-    StepsTo,
-    drive,
-    drive_async,
-    result,
-    run,
-    run_async,
-    twins,
-)
 from wheelcache.engine.option_table import Options
 from wheelcache.near_cache.django_second_level import (
     SERVE_ALL_THREADS,
@@ -51,6 +39,18 @@ from wheelcache.near_cache.near_copies import NearCopies, name_of
 from wheelcache.near_cache.options import DJANGO_TIERED as OPTIONS
 from wheelcache.near_cache.store_tags import StoreTags
 from wheelcache.near_cache.tokens import MARK
+from wheelcache.runtime.steps import (
+    Call,
+    PerDriver,
+    Steps,
+    StepsTo,
+    drive,
+    drive_async,
+    result,
+    run,
+    run_async,
+    twins,
+)
 
 OF_L2: Final = ("KEY_PREFIX", "VERSION", "KEY_FUNCTION")
 """The settings with which the other cache is made, if they are given here."""

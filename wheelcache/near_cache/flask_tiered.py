@@ -19,7 +19,6 @@ from wheelcache.core.contract import MISSING, Record
 from wheelcache.engine import options
 from wheelcache.engine.backend_access import checked_tags
 from wheelcache.engine.loading.request import LoadRequest
-from wheelcache.engine.loading.steps import PerDriver, drive, run
 from wheelcache.flask_backend.app_contexts import figures_directory
 from wheelcache.flask_backend.backend import WheelCache
 from wheelcache.flask_backend.engine_backend import (
@@ -38,6 +37,7 @@ from wheelcache.near_cache.near_copies import NearCopies
 from wheelcache.near_cache.options import FLASK_TIERED as OPTIONS
 from wheelcache.near_cache.options import finite_timeout
 from wheelcache.near_cache.store_tags import StoreTags
+from wheelcache.runtime.steps import PerDriver, drive, run
 
 logger = logging.getLogger("wheelcache")
 

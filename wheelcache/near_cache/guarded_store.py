@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from wheelcache.engine.figures import Figures
-from wheelcache.engine.loading.steps import Call, Outcome, PerDriver, StepsTo, result
-from wheelcache.engine.runtime.clock import Clock, SystemClock
 from wheelcache.engine.stats import Meter
 from wheelcache.errors import StoreUnavailable
 from wheelcache.near_cache.outage_rule import OutageRule
@@ -22,6 +20,8 @@ from wheelcache.near_cache.outages import Outages
 from wheelcache.near_cache.store_stats import CallStats, StoreStats
 from wheelcache.near_cache.trust_epoch import TrustEpoch
 from wheelcache.near_cache.written_timeouts import NewTimeout, WrittenTimeouts
+from wheelcache.runtime.clock import Clock, SystemClock
+from wheelcache.runtime.steps import Call, Outcome, PerDriver, StepsTo, result
 from wheelcache.watch.recent_failures import Failure
 
 logger = logging.getLogger("wheelcache")

@@ -27,7 +27,6 @@ from wheelcache.engine.loading.adaptive import WithPrevious, takes_previous
 from wheelcache.engine.loading.loads import TAKEN
 from wheelcache.engine.loading.policy import FRESH_ONLY, PLAIN, LoadPolicy, Receivers, Source, Staleness
 from wheelcache.engine.loading.request import LoadRequest, Tagged, Unstored, computed, untagged
-from wheelcache.engine.loading.steps import InSteps, PerDriver, Steps, StepsTo, ToTheEnd, outcome_of, result
 from wheelcache.engine.turns import Turn
 from wheelcache.errors import CacheClosed
 from wheelcache.near_cache.computations import CommittedValue, Computation, Computations
@@ -36,6 +35,7 @@ from wheelcache.near_cache.outage_rule import OutageRule
 from wheelcache.near_cache.tokens import MARK, TokensRead
 from wheelcache.near_cache.trust_epoch import TrustEpoch
 from wheelcache.near_cache.written_timeouts import NO_TIMEOUT, NewTimeout, WrittenTimeouts
+from wheelcache.runtime.steps import InSteps, PerDriver, Steps, StepsTo, ToTheEnd, outcome_of, result
 
 T = TypeVar("T")
 

@@ -16,13 +16,13 @@ from wheelcache.engine.loading.adaptive import seconds_for
 from wheelcache.engine.loading.memoize import Group
 from wheelcache.engine.loading.policy import PLAIN
 from wheelcache.engine.loading.request import LoadRequest, Tagged, Unstored, untagged
-from wheelcache.engine.loading.steps import PerDriver, Steps, StepsTo, drive, then
 from wheelcache.engine.writing.write_moments import WritesSince
 from wheelcache.near_cache.computations import CommittedValue
 from wheelcache.near_cache.near_cache import NO_FILLS, Fills, GetOrAdd, NearCache, are_outdated
 from wheelcache.near_cache.store_commits import MARKED, marks_of
 from wheelcache.near_cache.store_tags import UNTAGGED, StoreTags, TaggedWrite
 from wheelcache.near_cache.written_timeouts import NO_TIMEOUT, NewTimeout
+from wheelcache.runtime.steps import PerDriver, Steps, StepsTo, drive, then
 
 
 class Store(Protocol):

@@ -44,9 +44,9 @@ from typing import Any, Final, Protocol
 import redis
 from redis.exceptions import AuthenticationError, AuthorizationError, InvalidResponse, RedisError, ResponseError
 
-from wheelcache.engine.runtime.clock import Clock, SystemClock
-from wheelcache.engine.runtime.repeating_thread import RepeatingThread
-from wheelcache.engine.runtime.shared_objects import lazy_lock
+from wheelcache.near_cache.repeating_thread import RepeatingThread
+from wheelcache.runtime.clock import Clock, SystemClock
+from wheelcache.runtime.shared_objects import lazy_lock
 
 logger = logging.getLogger("wheelcache")
 

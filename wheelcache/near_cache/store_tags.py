@@ -23,13 +23,13 @@ from typing import Any, Final
 
 from wheelcache.core.access import is_printable
 from wheelcache.core.contract import MISSING
-from wheelcache.core.reusable import check_reusable
 from wheelcache.engine.codec import NOT_DECODED
 from wheelcache.engine.loading.request import Tagged
-from wheelcache.engine.loading.steps import Call, StepsTo, result, step, then
 from wheelcache.errors import TagsUnsupported
 from wheelcache.near_cache.near_cache import NearCache
 from wheelcache.near_cache.tokens import MARK, first_token, new_token
+from wheelcache.runtime.reusable import check_reusable
+from wheelcache.runtime.steps import Call, StepsTo, result, step, then
 
 TOKENS: Final = "wheelcache.tags"
 VALUE: Final = "value"

@@ -19,8 +19,8 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any, Final, NamedTuple
 
-from wheelcache.engine.machine_clock import moment
-from wheelcache.engine.runtime.clock import SystemClock
+from wheelcache.runtime.clock import SystemClock
+from wheelcache.runtime.machine_clock import moment
 
 MARK: Final = "wheelcache.tag."
 """The beginning of the key of a token."""

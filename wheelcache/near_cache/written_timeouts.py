@@ -25,7 +25,7 @@ from math import inf
 from typing import Any, Final
 
 from wheelcache.core.access import MAX_FAST_TTL
-from wheelcache.engine.runtime.clock import Clock
+from wheelcache.runtime.clock import Clock
 
 SLACK: Final = 2.0
 """Seconds."""

@@ -13,10 +13,10 @@ from typing import Any, Final
 
 from wheelcache.engine import figures
 from wheelcache.engine.keys import NO_VIEW, kept_name
-from wheelcache.engine.runtime.shared_objects import lazy_lock
 from wheelcache.engine.stats import MOST_GROUPS
 from wheelcache.pages.page_stats import PageStats
 from wheelcache.pages.reasons import MOST_REASONS, REASONS, Refusal
+from wheelcache.runtime.shared_objects import lazy_lock
 from wheelcache.watch.busiest import FULL, LONGEST_PATH, NOT_STORED, NamedPaths, Occurrences
 
 Counts = Mapping[tuple[str, str], tuple[int, dict[str, Any]]]

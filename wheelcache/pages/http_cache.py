@@ -7,7 +7,6 @@ from typing import Any
 
 from wheelcache.cache import Cache
 from wheelcache.engine import options as checks
-from wheelcache.engine.runtime import lifecycle
 from wheelcache.pages import asgi as asgi_driver
 from wheelcache.pages import wsgi as wsgi_driver
 from wheelcache.pages.figures import Figures
@@ -19,6 +18,7 @@ from wheelcache.pages.pages import Pages
 from wheelcache.pages.rehearsing import Rehearsal
 from wheelcache.pages.stored_pages import StoredPages, weigh
 from wheelcache.pages.storing import Storing
+from wheelcache.runtime import lifecycle
 
 
 class HTTPCache:

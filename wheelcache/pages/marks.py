@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final, Generic, TypeVar
 
-from wheelcache.engine.runtime.shared_objects import lazy_lock
 from wheelcache.pages.reasons import Refusal
 from wheelcache.pages.variants import cookies
+from wheelcache.runtime.shared_objects import lazy_lock
 
 T = TypeVar("T")
 

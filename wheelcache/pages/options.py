@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar, cast, get_type_hints
 
 from wheelcache.engine import options as checks
-from wheelcache.engine.runtime.clock import Clock, SystemClock
 from wheelcache.pages.blanks import Tokens
 from wheelcache.pages.cache_status import CacheStatus
 from wheelcache.pages.page_rules import PageRule, PageRules
@@ -23,6 +22,7 @@ from wheelcache.pages.query import QueryRules
 from wheelcache.pages.reads import IgnoredReads
 from wheelcache.pages.request import LostCookies, Sessions
 from wheelcache.pages.variants import Normalization
+from wheelcache.runtime.clock import Clock, SystemClock
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -17,7 +17,6 @@ from math import inf
 from typing import Final, NamedTuple
 
 from wheelcache.engine.keys import NO_VIEW
-from wheelcache.engine.runtime.alarm import Alarm
 from wheelcache.engine.turns import End, Is, Turn, Turns
 from wheelcache.pages.blanks import AMBIGUOUS
 from wheelcache.pages.keys import LONGEST_URL
@@ -33,6 +32,7 @@ from wheelcache.pages.run import Forward, Run
 from wheelcache.pages.stored_pages import UNSAFE, UNUSUAL_COOKIES
 from wheelcache.pages.storing import Storing
 from wheelcache.pages.variants import Variants, are_usual
+from wheelcache.runtime.alarm import Alarm
 
 logger = logging.getLogger("wheelcache")
 

@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
-from wheelcache.engine.runtime.shared_objects import Lazy, lazy_lock
 from wheelcache.pages.comparison import Comparison, Heard
 from wheelcache.pages.headers import without
 from wheelcache.pages.notes import PageNotes
@@ -23,6 +22,7 @@ from wheelcache.pages.rehearsal import Answer, Difference, Kind, answer_of, uncl
 from wheelcache.pages.rehearsed import Begin, Rehearsed
 from wheelcache.pages.request import Request, is_conditional
 from wheelcache.pages.variants import cookies
+from wheelcache.runtime.shared_objects import Lazy, lazy_lock
 from wheelcache.timers import Timers
 
 logger = logging.getLogger("wheelcache")

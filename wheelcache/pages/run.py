@@ -11,7 +11,6 @@ import logging
 from typing import Final
 
 from wheelcache.engine.keys import NO_VIEW
-from wheelcache.engine.machine_clock import moment
 from wheelcache.engine.turns import End, Turn
 from wheelcache.pages import rules
 from wheelcache.pages.blanks import GZIP, content_coding, for_one_visitor
@@ -27,6 +26,7 @@ from wheelcache.pages.request import Request
 from wheelcache.pages.rules import Response
 from wheelcache.pages.stored_pages import PURGED
 from wheelcache.pages.storing import TOO_LONG, Storing
+from wheelcache.runtime.machine_clock import moment
 
 logger = logging.getLogger("wheelcache")
 

@@ -18,10 +18,10 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import Any, Final
 
-from wheelcache.engine.runtime.clock import SystemClock
-from wheelcache.engine.runtime.private_files import NEEDS_UNIX, locked_file, runtime_directory
-from wheelcache.engine.runtime.shared_objects import lazy_lock
 from wheelcache.errors import FileUnusable
+from wheelcache.runtime.clock import SystemClock
+from wheelcache.runtime.private_files import NEEDS_UNIX, locked_file, runtime_directory
+from wheelcache.runtime.shared_objects import lazy_lock
 
 WORD: Final = 8
 """The bytes of the word: the number of the file in the upper half, its size in the lower one."""

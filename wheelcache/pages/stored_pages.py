@@ -18,8 +18,6 @@ from typing import Any, Final
 from wheelcache.cache import Cache
 from wheelcache.core.contract import OUTDATED, STORED
 from wheelcache.engine.keys import INTERNAL, NO_VIEW
-from wheelcache.engine.machine_clock import moment
-from wheelcache.engine.runtime.shared_objects import lazy_lock
 from wheelcache.errors import MissingKey
 from wheelcache.pages.figures import Figures
 from wheelcache.pages.keys import ALL, SOFT, host_tag, page_tags, parts_of_url, prefix_tag, url_tag
@@ -30,6 +28,8 @@ from wheelcache.pages.reasons import Refusal, refusal
 from wheelcache.pages.request import Request
 from wheelcache.pages.shared_purges import SharedPurges
 from wheelcache.pages.variants import WEIGHT, Variants
+from wheelcache.runtime.machine_clock import moment
+from wheelcache.runtime.shared_objects import lazy_lock
 
 PURGED: Final = refusal("purged")
 """The page was purged during its run. The next request may store it."""

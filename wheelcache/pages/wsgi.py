@@ -13,7 +13,6 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Final, cast
 
-from wheelcache.engine.runtime.worker_pool import WorkerPool
 from wheelcache.engine.turns import End, Turn
 from wheelcache.pages.cache_status import Announcement
 from wheelcache.pages.headers import FOR_THE_CACHE, WsgiHeaders, as_bytes, as_text
@@ -35,6 +34,7 @@ from wheelcache.pages.request import (
 from wheelcache.pages.rules import CONDITIONS
 from wheelcache.pages.run import BODY, ERROR, FILE, WRITE, Forward, Run
 from wheelcache.pages.variants import Raw, Variants, environ_name, is_safe_text
+from wheelcache.runtime.worker_pool import WorkerPool
 
 Environ = dict[str, Any]
 ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]

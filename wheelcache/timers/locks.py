@@ -38,13 +38,13 @@ from weakref import finalize
 
 from wheelcache.core.contract import BATCH
 from wheelcache.engine import options
-from wheelcache.engine.loading.steps import StepsTo, Wait, drive, drive_async
-from wheelcache.engine.runtime import lifecycle
-from wheelcache.engine.runtime.alarm import Alarm
-from wheelcache.engine.runtime.clock import SystemClock
-from wheelcache.engine.runtime.private_files import check_private, lock_file, make_private_again, runtime_directory
-from wheelcache.engine.runtime.shared_objects import Lazy, acquiring
 from wheelcache.errors import FileUnusable, LockError, LockNotOwned
+from wheelcache.runtime import lifecycle
+from wheelcache.runtime.alarm import Alarm
+from wheelcache.runtime.clock import SystemClock
+from wheelcache.runtime.private_files import check_private, lock_file, make_private_again, runtime_directory
+from wheelcache.runtime.shared_objects import Lazy, acquiring
+from wheelcache.runtime.steps import StepsTo, Wait, drive, drive_async
 
 if sys.platform != "win32":
     import fcntl

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from wheelcache.engine import options
-from wheelcache.engine.runtime.clock import Clock
-from wheelcache.engine.runtime.private_files import NEEDS_UNIX, check_private
 from wheelcache.errors import FileUnusable, WheelClosed
+from wheelcache.runtime.clock import Clock
+from wheelcache.runtime.private_files import NEEDS_UNIX, check_private
 
 logger = logging.getLogger("wheelcache")
 

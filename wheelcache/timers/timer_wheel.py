@@ -22,11 +22,11 @@ from wheelcache.core import CoreClass
 from wheelcache.core.contract import BATCH, WAKE, Core, Record, RemovalCause, Removals
 from wheelcache.engine import options
 from wheelcache.engine.keys import KeyProxies, unwrap
-from wheelcache.engine.runtime.alarm import AlarmEvent
-from wheelcache.engine.runtime.clock import Clock, unfrozen
-from wheelcache.engine.runtime.wheel_driver import WheelDriver
-from wheelcache.engine.runtime.worker_pool import PoolStopped, WorkerPool
 from wheelcache.errors import WheelClosed
+from wheelcache.runtime.alarm import AlarmEvent
+from wheelcache.runtime.clock import Clock, unfrozen
+from wheelcache.runtime.wheel_driver import WheelDriver
+from wheelcache.runtime.worker_pool import PoolStopped, WorkerPool
 
 logger = logging.getLogger("wheelcache")
 

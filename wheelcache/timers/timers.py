@@ -16,8 +16,8 @@ from typing import Any
 from wheelcache.core.contract import Removals
 from wheelcache.engine import options
 from wheelcache.engine.keys import unwrap
-from wheelcache.engine.runtime import lifecycle
-from wheelcache.engine.runtime.clock import Clock, SystemClock
+from wheelcache.runtime import lifecycle
+from wheelcache.runtime.clock import Clock, SystemClock
 from wheelcache.timers.saved_timers import load_timers, save_timers
 from wheelcache.timers.timer_wheel import Execute, Job, PeriodicJob, TimerWheel
 

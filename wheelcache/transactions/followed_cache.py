@@ -9,8 +9,8 @@ from typing import Any
 from wheelcache.cache import Cache
 from wheelcache.engine import options
 from wheelcache.engine.keys import CALLERS
-from wheelcache.engine.loading.steps import drive
 from wheelcache.engine.writing.write_moments import WriteMoments, WritesSince
+from wheelcache.runtime.steps import drive
 from wheelcache.transactions.overlay import Overlay
 from wheelcache.transactions.transaction import OfThread, Transaction
 

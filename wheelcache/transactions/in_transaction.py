@@ -14,7 +14,6 @@ from math import inf
 from typing import Any, NamedTuple
 
 from wheelcache.core.contract import HIDDEN, MISSING
-from wheelcache.core.reusable import USUAL, check_reusable
 from wheelcache.engine import options
 from wheelcache.engine.codec import NOT_DECODED
 from wheelcache.engine.keys import callers_tags, group_of
@@ -22,8 +21,9 @@ from wheelcache.engine.layer import NO_GRACES, Select, SharedLayer
 from wheelcache.engine.loading.memoize import Group
 from wheelcache.engine.loading.policy import PLAIN
 from wheelcache.engine.loading.request import LoadRequest
-from wheelcache.engine.loading.steps import Steps, StepsTo, drive, in_steps, run, run_async
 from wheelcache.engine.options import expires_now
+from wheelcache.runtime.reusable import USUAL, check_reusable
+from wheelcache.runtime.steps import Steps, StepsTo, drive, in_steps, run, run_async
 from wheelcache.transactions.followed_cache import FollowedCache
 from wheelcache.transactions.overlay import Fill, Overlay
 

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from wheelcache.core.contract import Core
 from wheelcache.engine.keys import text_of
-from wheelcache.engine.runtime.shared_objects import acquiring
+from wheelcache.runtime.shared_objects import acquiring
 from wheelcache.watch.busiest import SpaceSaving
 
 QUANTUM: Final = 0.001

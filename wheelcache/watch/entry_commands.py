@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from wheelcache.cache import Cache
-from wheelcache.engine.runtime.clock import SystemClock
+from wheelcache.runtime.clock import SystemClock
 from wheelcache.watch.console import CommandFailed, Report, printable, user_name
 from wheelcache.watch.inquiries import KEYS_HAVE_PREFIXES, Document, ask, note
 from wheelcache.watch.site import Own, Site

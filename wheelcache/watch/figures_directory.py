@@ -8,9 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from wheelcache.engine.runtime.clock import SystemClock
-from wheelcache.engine.runtime.private_files import locked_file, make_private, runtime_directory
 from wheelcache.errors import FileUnusable
+from wheelcache.runtime.clock import SystemClock
+from wheelcache.runtime.private_files import locked_file, make_private, runtime_directory
 from wheelcache.watch.site_file import ALIVE, LOCK, check_sqlite, lives
 
 logger = logging.getLogger("wheelcache")

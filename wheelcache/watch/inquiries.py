@@ -62,8 +62,8 @@ from wheelcache.engine.codec import size_of
 from wheelcache.engine.glob_pattern import matcher
 from wheelcache.engine.keys import callers_tags, matching, text_of, unwrap
 from wheelcache.engine.observed import ObservedCache
-from wheelcache.engine.runtime.clock import SystemClock
 from wheelcache.errors import FileUnusable
+from wheelcache.runtime.clock import SystemClock
 from wheelcache.watch.computing_time import ComputingTime
 from wheelcache.watch.event_log import DELETED, INSPECTED
 from wheelcache.watch.site_file import SiteFile, lives

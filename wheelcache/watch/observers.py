@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from wheelcache.cache import Cache, caches
 from wheelcache.engine.codec import size_of
 from wheelcache.engine.observed import ObservedCache
-from wheelcache.engine.runtime.periodic_jobs import PeriodicJob
+from wheelcache.runtime.periodic_jobs import PeriodicJob
 from wheelcache.watch.cache_events import CacheEvents
 from wheelcache.watch.computing_time import ComputingTime
 from wheelcache.watch.event_log import MAX_EVENTS, Event, merged

@@ -17,19 +17,19 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from wheelcache.core import IMPLEMENTATION
 from wheelcache.engine.figures import StatsReader
-from wheelcache.engine.runtime import lifecycle
-from wheelcache.engine.runtime.clock import Clock, SystemClock, this_process
-from wheelcache.engine.runtime.held_file import HeldFile
-from wheelcache.engine.runtime.periodic_jobs import PeriodicJob
-from wheelcache.engine.runtime.private_files import FileLocked, is_in_ours
-from wheelcache.engine.runtime.shared_objects import WeakRegistry
 from wheelcache.engine.stats import Row
 from wheelcache.errors import CacheClosed, FileUnusable
+from wheelcache.runtime import lifecycle
+from wheelcache.runtime.clock import Clock, SystemClock, this_process
+from wheelcache.runtime.periodic_jobs import PeriodicJob
+from wheelcache.runtime.private_files import FileLocked, is_in_ours
+from wheelcache.runtime.shared_objects import WeakRegistry
 from wheelcache.watch.busiest import Occurrences
 from wheelcache.watch.cache_events import CacheEvents
 from wheelcache.watch.event_log import EXITED, STARTED, Event, add_events
 from wheelcache.watch.figures_directory import remove_forgotten
 from wheelcache.watch.group_tables import add_groups, add_totals
+from wheelcache.watch.held_file import HeldFile
 from wheelcache.watch.inquiries import Inquiries, inquiries_in
 from wheelcache.watch.key_groups import changes, sum_of_steps
 from wheelcache.watch.page_paths import add_paths

@@ -6,7 +6,7 @@ import threading
 from dataclasses import dataclass, replace
 from typing import Final
 
-from wheelcache.engine.runtime.clock import SystemClock
+from wheelcache.runtime.clock import SystemClock
 
 TYPES: Final = 8
 """The most types of exceptions that are counted separately between two calls of ``take``; others count together."""

@@ -14,9 +14,9 @@ from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from wheelcache.engine.figures import StatsReader
-from wheelcache.engine.runtime.clock import Clock, ManualClock, SystemClock
-from wheelcache.engine.runtime.periodic_jobs import PeriodicJob
 from wheelcache.engine.stats import Row
+from wheelcache.runtime.clock import Clock, ManualClock, SystemClock
+from wheelcache.runtime.periodic_jobs import PeriodicJob
 from wheelcache.watch.key_groups import Groups, GroupSteps, changes, merged
 from wheelcache.watch.rows import COUNTS, NOTHING, added, reading_of, subtracted, with_groups
 from wheelcache.watch.site_file import USE

@@ -13,8 +13,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from wheelcache.engine.runtime.clock import SystemClock
 from wheelcache.pages.reasons import BYPASSING, REASONS
+from wheelcache.runtime.clock import SystemClock
 from wheelcache.watch.rehearsals import Outcome
 
 Result = dict[str, Any]

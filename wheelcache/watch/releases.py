@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from wheelcache.engine.runtime.clock import SystemClock
+from wheelcache.runtime.clock import SystemClock
 from wheelcache.watch.tables import DAY, KEPT
 
 if TYPE_CHECKING:

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from wheelcache.cache import Cache
 from wheelcache.core import IMPLEMENTATION
-from wheelcache.engine.runtime.clock import SystemClock, this_process
 from wheelcache.engine.stats import NO_BUCKETS, Row
 from wheelcache.errors import CacheClosed, FileUnusable
+from wheelcache.runtime.clock import SystemClock, this_process
 from wheelcache.watch.event_log import Event, add_events, events_in
 from wheelcache.watch.figures import COMBINERS, CacheFigures, Sum, WorkerFigures
 from wheelcache.watch.group_tables import reset_groups, totals_in

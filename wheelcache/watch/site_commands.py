@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from wheelcache.cache import Cache
-from wheelcache.engine.runtime.clock import SystemClock
 from wheelcache.pages.page_stats import PageStats
 from wheelcache.pages.reasons import REASONS
+from wheelcache.runtime.clock import SystemClock
 from wheelcache.watch import comparison, documents
 from wheelcache.watch.console import (
     CommandFailed,

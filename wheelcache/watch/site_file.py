@@ -34,10 +34,11 @@ from pathlib import Path
 from typing import Final, TypeVar
 from urllib.parse import quote_from_bytes
 
-from wheelcache.engine.runtime import lifecycle
-from wheelcache.engine.runtime.clock import SystemClock
-from wheelcache.engine.runtime.held_lock import HeldLock
-from wheelcache.engine.runtime.private_files import (
+from wheelcache.errors import FileUnusable
+from wheelcache.runtime import lifecycle
+from wheelcache.runtime.clock import SystemClock
+from wheelcache.runtime.held_lock import HeldLock
+from wheelcache.runtime.private_files import (
     NEEDS_UNIX,
     FileLocked,
     check_private,
@@ -47,7 +48,6 @@ from wheelcache.engine.runtime.private_files import (
     not_for_children,
     pause,
 )
-from wheelcache.errors import FileUnusable
 from wheelcache.watch.tables import SCHEMA, VERSION
 
 try:

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from wheelcache.engine.runtime.clock import SystemClock
+from wheelcache.runtime.clock import SystemClock
 from wheelcache.watch.event_log import KILLED, Event, add_events
 from wheelcache.watch.group_tables import shorten_groups
 from wheelcache.watch.inquiries import remove_old

@@ -4,7 +4,7 @@ import pytest
 
 from tests.engine import invariants
 from tests.engine.loading.harness import InTasks, InThreads, Moments
-from tests.engine.runtime.background import is_idle
+from tests.runtime.background import is_idle
 from tests.waiting import until
 from wheelcache import Cache
 

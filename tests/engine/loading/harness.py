@@ -5,12 +5,12 @@ import threading
 from contextvars import copy_context
 from functools import partial
 
-from tests.engine.runtime.background import is_idle, until_tasks_end
+from tests.runtime.background import is_idle, until_tasks_end
 from tests.waiting import PATIENCE, until
 from wheelcache.engine.loading.policy import PLAIN
-from wheelcache.engine.loading.steps import Call, result, run
 from wheelcache.engine.turns import Is, Turns
 from wheelcache.engine.writing.entry_writer import EntryWriter
+from wheelcache.runtime.steps import Call, result, run
 
 
 class Held:

@@ -10,10 +10,10 @@ from weakref import ref
 import pytest
 
 from tests.engine.loading.harness import Held, InTasks, InThreads, assert_counts, outcome, returns, unreached
-from tests.engine.runtime.background import full, refuse_threads
+from tests.runtime.background import full, refuse_threads
 from tests.waiting import PATIENCE, until_waiting
 from wheelcache import Cache, loads_in_callers_thread
-from wheelcache.engine.runtime.worker_pool import refresh_pool
+from wheelcache.runtime.worker_pool import refresh_pool
 
 tenant = threading.local()
 """The state of a site that no context has: each thread has its own."""

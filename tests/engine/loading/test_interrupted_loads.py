@@ -8,10 +8,10 @@ from itertools import count
 import pytest
 
 from tests.engine.loading.harness import Held, load_many, outcome, returns, unreached
-from tests.engine.runtime.interruptions import Delivery, Worker, compiled_core, quiet
+from tests.runtime.interruptions import Delivery, Worker, compiled_core, quiet
 from tests.waiting import PATIENCE, until
 from wheelcache import Cache, ManualClock
-from wheelcache.engine.runtime.worker_pool import WorkerPool
+from wheelcache.runtime.worker_pool import WorkerPool
 
 pytestmark = [pytest.mark.deep, compiled_core]
 

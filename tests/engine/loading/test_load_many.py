@@ -9,7 +9,7 @@ from tests.engine.loading import harness
 from tests.engine.loading.harness import Held, assert_counts, returns, steps_of_many
 from tests.waiting import PATIENCE, until_waiting
 from wheelcache import LoadDeadlock
-from wheelcache.engine.loading.steps import run, run_async
+from wheelcache.runtime.steps import run, run_async
 
 
 @pytest.fixture(params=["in threads", "in tasks"])

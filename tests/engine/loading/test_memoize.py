@@ -12,7 +12,7 @@ import weakref
 import pytest
 
 from tests.engine.loading.harness import Held, outcome
-from tests.engine.runtime.background import is_idle, until_tasks_end
+from tests.runtime.background import is_idle, until_tasks_end
 from tests.waiting import PATIENCE, until, until_waiting
 from wheelcache import LoadTimeout, MemoStats
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.engine import invariants
-from tests.engine.runtime.background import is_idle
+from tests.runtime.background import is_idle
 from tests.waiting import THREADS, until
 from wheelcache import Cache, LoadTimeout, ManualClock
 

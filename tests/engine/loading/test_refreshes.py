@@ -8,10 +8,10 @@ from contextvars import ContextVar, copy_context
 import pytest
 
 from tests.engine.loading.harness import HeldInTasks, assert_counts, returns, unreached
-from tests.engine.runtime.background import full, is_idle, refuse_threads, until_tasks_end
+from tests.runtime.background import full, is_idle, refuse_threads, until_tasks_end
 from tests.waiting import PATIENCE, until
 from wheelcache import CacheClosed
-from wheelcache.engine.runtime.worker_pool import QUEUE, refresh_pool
+from wheelcache.runtime.worker_pool import QUEUE, refresh_pool
 
 
 @contextmanager

@@ -6,10 +6,10 @@ import threading
 import pytest
 
 from tests.engine.loading.harness import Held, HeldInTasks, assert_counts, returns, unreached
-from tests.engine.runtime.background import full, refuse_threads
+from tests.runtime.background import full, refuse_threads
 from tests.waiting import PATIENCE, auntil_waiting, until, until_waiting
 from wheelcache import CacheClosed, LoadDeadlock, LoadTimeout
-from wheelcache.engine.runtime.worker_pool import QUEUE, TIMED_LOADS, timed_load_pool
+from wheelcache.runtime.worker_pool import QUEUE, TIMED_LOADS, timed_load_pool
 
 SHORT = 0.02
 """Seconds that a caller waits for a loader that is held."""

@@ -24,7 +24,7 @@ from functools import partial
 from tests.guests import has
 from tests.waiting import PATIENCE, happens
 from wheelcache import Cache, LoadTimeout
-from wheelcache.engine.runtime.request_scope import end_request
+from wheelcache.runtime.request_scope import end_request
 
 HAS_LEASES = has("fill_waits")
 if HAS_LEASES:

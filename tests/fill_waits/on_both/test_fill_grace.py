@@ -7,7 +7,7 @@ import pytest
 from tests.backends.adapters import ADAPTERS
 from tests.caches import is_leased
 from tests.waiting import PATIENCE, until_waiting
-from wheelcache.engine.runtime.request_scope import end_request
+from wheelcache.runtime.request_scope import end_request
 
 LONG = 1000
 """Seconds of a fill_wait that ends after any test: a result within PATIENCE did not wait for it."""

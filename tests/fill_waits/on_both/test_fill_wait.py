@@ -4,7 +4,7 @@ import pytest
 
 from tests.caches import is_leased
 from tests.waiting import PATIENCE, until, until_waiting, waiting
-from wheelcache.engine.runtime.request_scope import end_request
+from wheelcache.runtime.request_scope import end_request
 
 LONG = 1000
 """Seconds of a fill_wait that ends after any test: a result within PATIENCE did not wait for it."""

@@ -8,9 +8,9 @@ import pytest
 from tests.backends.test_tags import WAYS_TO_STORE
 from tests.near_cache.tiers import SERVERS, TIERS, WITH_ASYNC
 from tests.waiting import PATIENCE, until
-from wheelcache.engine.loading.steps import then
 from wheelcache.near_cache.django_second_level import DjangoStore
 from wheelcache.near_cache.flask_second_level import CachelibStore
+from wheelcache.runtime.steps import then
 
 pytestmark = [
     pytest.mark.pairs(full="name, kind", of="name, kind"),

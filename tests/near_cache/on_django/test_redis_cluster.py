@@ -8,7 +8,7 @@ from django.core.cache import caches
 from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
-from tests.engine.runtime.forks import fork
+from tests.runtime.forks import fork
 from tests.waiting import join, start
 from wheelcache.near_cache.django_checks import check_reports
 

@@ -9,9 +9,9 @@ from sqlalchemy import event, text
 
 from tests.snippets import ROOT, snippets
 from wheelcache.engine.in_memory import InMemory
-from wheelcache.engine.loading.steps import drive
 from wheelcache.flask_backend import Cache, TieredCache
 from wheelcache.near_cache.near_copies import NearCopies
+from wheelcache.runtime.steps import drive
 
 pytestmark = pytest.mark.pairs(full="site", of="site")
 

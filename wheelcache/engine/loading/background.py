@@ -14,10 +14,10 @@ from enum import Enum
 from functools import partial
 from typing import Any, Final
 
-from wheelcache.engine.loading.steps import Outcome, PerDriver, Steps, result, run, run_async, seconds_until
-from wheelcache.engine.runtime.threads import copied_context
-from wheelcache.engine.runtime.worker_pool import refresh_pool, timed_load_pool
 from wheelcache.engine.turns import Turn
+from wheelcache.runtime.steps import Outcome, PerDriver, Steps, result, run, run_async, seconds_until
+from wheelcache.runtime.threads import copied_context
+from wheelcache.runtime.worker_pool import refresh_pool, timed_load_pool
 
 MakeContext = Callable[[], AbstractContextManager[Any]]
 

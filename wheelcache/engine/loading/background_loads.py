@@ -17,8 +17,8 @@ from wheelcache.engine.loading.background import (
 from wheelcache.engine.loading.loads import Loads
 from wheelcache.engine.loading.policy import Receivers
 from wheelcache.engine.loading.request import LoadRequest, Target, computed
-from wheelcache.engine.loading.steps import Steps, StepsTo, result
 from wheelcache.engine.turns import End, Turn, enter
+from wheelcache.runtime.steps import Steps, StepsTo, result
 
 logger = logging.getLogger("wheelcache")
 

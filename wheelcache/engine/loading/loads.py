@@ -29,7 +29,10 @@ from wheelcache.engine.loading.adaptive import WithPrevious, check_has_no_refres
 from wheelcache.engine.loading.backoff import Backoff
 from wheelcache.engine.loading.policy import LoadPolicy
 from wheelcache.engine.loading.request import LoadRequest, Stored, Tagged, Target, Unstored, computed, untagged
-from wheelcache.engine.loading.steps import (
+from wheelcache.engine.observer import Observer
+from wheelcache.engine.stats import LOAD_COUNTS, Meter
+from wheelcache.engine.turns import End, Turn, Turns, enter, led
+from wheelcache.runtime.steps import (
     InSteps,
     Loader,
     Outcome,
@@ -42,9 +45,6 @@ from wheelcache.engine.loading.steps import (
     outcome_of,
     result,
 )
-from wheelcache.engine.observer import Observer
-from wheelcache.engine.stats import LOAD_COUNTS, Meter
-from wheelcache.engine.turns import End, Turn, Turns, enter, led
 
 logger = logging.getLogger("wheelcache")
 

@@ -21,8 +21,8 @@ from wheelcache.engine.loading.loads import Loads
 from wheelcache.engine.loading.memoized_methods import Instances, MemoizedMethod, is_in_class
 from wheelcache.engine.loading.policy import LoadPolicy
 from wheelcache.engine.loading.request import LoadRequest
-from wheelcache.engine.loading.steps import Steps, as_it_is, drive, result, run_async
 from wheelcache.engine.stats import hit_ratio
+from wheelcache.runtime.steps import Steps, as_it_is, drive, result, run_async
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")

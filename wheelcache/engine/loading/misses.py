@@ -17,8 +17,8 @@ from typing import Any, Final, Protocol
 
 from wheelcache.core.contract import Core
 from wheelcache.engine.keys import KeyProxies
-from wheelcache.engine.machine_clock import moment
-from wheelcache.engine.runtime.request_scope import NotedMisses, running_scope
+from wheelcache.runtime.machine_clock import moment
+from wheelcache.runtime.request_scope import NotedMisses, running_scope
 
 LONGEST_COMPUTATION: Final = 60.0
 """Seconds. A ``set`` that comes later after a miss is not attributed to it."""

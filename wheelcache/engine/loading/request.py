@@ -11,12 +11,12 @@ from typing import Any, NamedTuple, Protocol
 
 from wheelcache.core.access import TTL
 from wheelcache.core.contract import MISSING, Removals, Watch
-from wheelcache.core.reusable import USUAL, check_reusable
 from wheelcache.engine.codec import NOT_DECODED, Codec
 from wheelcache.engine.loading.adaptive import KEEP, WithPrevious, no_previous, seconds_for
 from wheelcache.engine.loading.policy import PLAIN, LoadPolicy
-from wheelcache.engine.loading.steps import InSteps, Loader, Steps, call
 from wheelcache.errors import note_key
+from wheelcache.runtime.reusable import USUAL, check_reusable
+from wheelcache.runtime.steps import InSteps, Loader, Steps, call
 
 Stored = tuple[int, Removals | None]
 """The outcome of ``core.fill``, and the entries that it removed."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from wheelcache.core.contract import MISSING
 from wheelcache.engine.codec import NOT_DECODED
-from wheelcache.engine.loading.steps import Call, Outcome, StepsTo, drive_async, result
+from wheelcache.runtime.steps import Call, Outcome, StepsTo, drive_async, result
 
 NoteUndecoded = Callable[[str, Exception], object]
 """Receives the key of a value that cannot be decoded, and the exception."""

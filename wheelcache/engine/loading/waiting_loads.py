@@ -16,10 +16,10 @@ from wheelcache.engine.loading.loads import TAKEN, Loads
 from wheelcache.engine.loading.policy import Receivers
 from wheelcache.engine.loading.request import LoadRequest, Target, computed
 from wheelcache.engine.loading.shared_errors import error_for_waiter
-from wheelcache.engine.loading.steps import Outcome, Steps, StepsTo, Wait
-from wheelcache.engine.runtime.clock import SystemClock
 from wheelcache.engine.turns import End, Is, Turn, enter, wait_until
 from wheelcache.errors import LoadDeadlock, LoadTimeout
+from wheelcache.runtime.clock import SystemClock
+from wheelcache.runtime.steps import Outcome, Steps, StepsTo, Wait
 
 
 class WaitingLoads:

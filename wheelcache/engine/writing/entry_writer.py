@@ -31,15 +31,15 @@ from wheelcache.core.contract import (
     Removals,
     Watch,
 )
-from wheelcache.core.reusable import USUAL, check_reusable
 from wheelcache.engine import options
 from wheelcache.engine.codec import UndecodedLog, size_of
 from wheelcache.engine.keys import CALLERS, GROUP, KeyProxies, group_of, unwrap
 from wheelcache.engine.loading.misses import Misses
-from wheelcache.engine.runtime.wheel_driver import WheelDriver
 from wheelcache.engine.write_watcher import WriteWatcher
 from wheelcache.engine.writing.gate import Gate
 from wheelcache.engine.writing.removal_listener import RemovalListener
+from wheelcache.runtime.reusable import USUAL, check_reusable
+from wheelcache.runtime.wheel_driver import WheelDriver
 
 W = TypeVar("W", bound=WriteWatcher)
 

@@ -19,8 +19,8 @@ from contextvars import ContextVar
 from typing import Final
 
 from wheelcache.core import exchange_word
-from wheelcache.engine.machine_clock import moment
 from wheelcache.engine.write_watcher import WriteWatcher
+from wheelcache.runtime.machine_clock import moment
 
 SLOTS: Final = 16_384
 """The words of a cache in memory, in 128 KiB. With 100 writes per second and transactions of 0.1 s, a value in

@@ -16,9 +16,9 @@ from typing import Any, Final
 
 from wheelcache.cache import Cache
 from wheelcache.core import HOW_TO_CHANGE, REPORT
-from wheelcache.engine.runtime.clock import SystemClock
 from wheelcache.near_cache.store_stats import StoreStats
 from wheelcache.pages.reasons import REASONS
+from wheelcache.runtime.clock import SystemClock
 from wheelcache.watch import documents
 from wheelcache.watch.dashboard.inspection import Target, answers, ask
 from wheelcache.watch.dashboard.one_cache import Wanted, details, rehearsal

@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from wheelcache.engine.glob_pattern import escaped
-from wheelcache.engine.runtime.clock import SystemClock
+from wheelcache.runtime.clock import SystemClock
 from wheelcache.watch.dashboard.permissions import Permission, Permissions
 from wheelcache.watch.dashboard.refusals import BadTarget
 from wheelcache.watch.inquiries import (

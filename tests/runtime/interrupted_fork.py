@@ -8,13 +8,13 @@ from itertools import count
 from pathlib import Path
 
 import wheelcache
-from tests.engine.runtime.forks import SILENT, fork, use
-from tests.engine.runtime.interruptions import Delivery, Worker, quiet
 from tests.guests import Timers
+from tests.runtime.forks import SILENT, fork, use
+from tests.runtime.interruptions import Delivery, Worker, quiet
 from tests.waiting import PATIENCE, current_frames, until
 from wheelcache import Cache
 from wheelcache.engine.guests import module_of
-from wheelcache.engine.runtime import lifecycle
+from wheelcache.runtime import lifecycle
 
 redis_tracking = module_of("near_cache", "redis_tracking")
 

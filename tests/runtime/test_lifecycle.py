@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import wheelcache
-from tests.engine.runtime.interruptions import compiled_core
+from tests.runtime.interruptions import compiled_core
 from tests.scripts import start
 
 PACKAGE = Path(wheelcache.__file__).parent
@@ -19,7 +19,7 @@ def test_no_other_module_registers_a_hook():
         for path in PACKAGE.rglob("*.py")
         if any(name in path.read_text() for name in ("register_at_fork", "import atexit", "from atexit"))
     }
-    assert registering == {"engine/runtime/lifecycle.py"}
+    assert registering == {"runtime/lifecycle.py"}
 
 
 @pytest.mark.deep
@@ -27,15 +27,15 @@ def test_no_other_module_registers_a_hook():
 @compiled_core
 def test_an_exception_at_any_point_of_a_fork_leaves_caches_and_threads_to_parent_and_child():
     """Run in a separate process, since the hooks visit every cache that other tests have left."""
-    with start("from tests.engine.runtime.interrupted_fork import main; main()") as process:
+    with start("from tests.runtime.interrupted_fork import main; main()") as process:
         _, errors = process.communicate(timeout=500)
     assert process.returncode == 0, errors
 
 
 PRELUDE = """
 import os, sys, threading
-from wheelcache.engine.runtime import lifecycle
-from wheelcache.engine.runtime.lifecycle import HELD, POOLS, RENEWED, TRACKING, WHEEL
+from wheelcache.runtime import lifecycle
+from wheelcache.runtime.lifecycle import HELD, POOLS, RENEWED, TRACKING, WHEEL
 
 notes = []
 

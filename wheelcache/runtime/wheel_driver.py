@@ -7,8 +7,8 @@ import threading
 from math import inf
 from typing import Any, Final, Protocol
 
-from wheelcache.engine.runtime.clock import Clock, ManualClock, unfrozen
-from wheelcache.engine.runtime.wheel_thread import WheelThread, wheel_thread
+from wheelcache.runtime.clock import Clock, ManualClock, unfrozen
+from wheelcache.runtime.wheel_thread import WheelThread, wheel_thread
 
 logger = logging.getLogger("wheelcache")
 

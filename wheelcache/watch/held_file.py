@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from wheelcache.engine.runtime.private_files import not_for_children
+from wheelcache.runtime.private_files import not_for_children
 
 if sys.platform != "win32":
     import fcntl

@@ -16,9 +16,9 @@ from threading import TIMEOUT_MAX
 from types import GeneratorType
 from typing import Any, Final, Generic, TypeVar, overload
 
-from wheelcache.core.reusable import USUAL, check_reusable, read_once
-from wheelcache.engine.runtime.alarm import Alarm
-from wheelcache.engine.runtime.clock import SystemClock
+from wheelcache.runtime.alarm import Alarm
+from wheelcache.runtime.clock import SystemClock
+from wheelcache.runtime.reusable import USUAL, check_reusable, read_once
 
 Outcome = tuple[Any, BaseException | None]
 """A value, or an error to raise instead."""

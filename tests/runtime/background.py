@@ -5,7 +5,7 @@ import threading
 from contextlib import contextmanager
 
 from tests.waiting import PATIENCE, until
-from wheelcache.engine.runtime.worker_pool import QUEUE, REFRESHES, TIMED_LOADS, refresh_pool, timed_load_pool
+from wheelcache.runtime.worker_pool import QUEUE, REFRESHES, TIMED_LOADS, refresh_pool, timed_load_pool
 
 THREADS = {refresh_pool: REFRESHES, timed_load_pool: TIMED_LOADS}
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from random import SystemRandom
 from typing import Final
 
-from wheelcache.engine.runtime import lifecycle
-from wheelcache.engine.runtime.clock import SystemClock
 from wheelcache.errors import FileUnusable
+from wheelcache.runtime import lifecycle
+from wheelcache.runtime.clock import SystemClock
 
 if sys.platform != "win32":
     import fcntl

@@ -12,7 +12,7 @@ import os, pathlib, signal, sys, threading, time
 import wheelcache
 from tests.waiting import until
 from wheelcache import Cache
-from wheelcache.engine.runtime.worker_pool import timed_load_pool
+from wheelcache.runtime.worker_pool import timed_load_pool
 
 signal.alarm(240)
 

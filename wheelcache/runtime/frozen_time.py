@@ -21,11 +21,11 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
-from wheelcache.engine.runtime.clock import SystemClock, time_machine_travels
-from wheelcache.engine.runtime.shared_objects import WeakRegistry
+from wheelcache.runtime.clock import SystemClock, time_machine_travels
+from wheelcache.runtime.shared_objects import WeakRegistry
 
 if TYPE_CHECKING:
-    from wheelcache.engine.runtime.wheel_driver import WheelDriver
+    from wheelcache.runtime.wheel_driver import WheelDriver
 
 LIBRARIES: Final = {"freezegun.api": "_freeze_time", "time_machine": "travel"}
 """The modules that freeze the time, and their classes with ``start`` and ``stop``."""

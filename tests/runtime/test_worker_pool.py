@@ -9,13 +9,13 @@ import weakref
 
 import pytest
 
-from tests.engine.runtime.background import full, is_idle
-from tests.engine.runtime.forks import SILENT, fork
+from tests.runtime.background import full, is_idle
+from tests.runtime.forks import SILENT, fork
 from tests.scripts import run
 from tests.waiting import PATIENCE, join, start, until
 from wheelcache import Cache, LoadTimeout
-from wheelcache.engine.runtime import worker_pool
-from wheelcache.engine.runtime.worker_pool import REFRESHES, TIMED_LOADS, WorkerPool, refresh_pool, timed_load_pool
+from wheelcache.runtime import worker_pool
+from wheelcache.runtime.worker_pool import REFRESHES, TIMED_LOADS, WorkerPool, refresh_pool, timed_load_pool
 
 
 class Jobs:
@@ -309,7 +309,7 @@ def test_at_the_exit_refreshes_are_dropped_and_timed_loads_run_in_their_callers(
     import atexit
     from tests.waiting import until
     from wheelcache import Cache
-    from wheelcache.engine.runtime.worker_pool import refresh_pool, timed_load_pool
+    from wheelcache.runtime.worker_pool import refresh_pool, timed_load_pool
 
     cache = Cache(ttl=0.01, jitter=0)
     cache.get_or_load("k", lambda: "old", grace=100)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.engine.runtime.forking import run_noting, run_warned
 from tests.guests import needs
+from tests.runtime.forking import run_noting, run_warned
 
 pytestmark = pytest.mark.deep
 
@@ -164,7 +164,7 @@ def test_forks_in_the_middle_of_a_mass_expiry_lose_no_timer():
 
 def test_idle_refresh_threads_end_before_a_fork_and_start_again_when_needed():
     assert run_noting("""
-        from wheelcache.engine.runtime.worker_pool import refresh_pool, timed_load_pool
+        from wheelcache.runtime.worker_pool import refresh_pool, timed_load_pool
 
         cache = Cache(**SILENT, interval=0.01)
 

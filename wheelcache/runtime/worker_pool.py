@@ -18,10 +18,10 @@ from contextvars import Context
 from functools import partial
 from typing import Any, Final
 
-from wheelcache.engine.runtime import lifecycle, threads
-from wheelcache.engine.runtime.clock import SystemClock
-from wheelcache.engine.runtime.shared_objects import Lazy, WeakRegistry
-from wheelcache.engine.runtime.threads import end_under_a_patch, own_context, wait_for_end
+from wheelcache.runtime import lifecycle, threads
+from wheelcache.runtime.clock import SystemClock
+from wheelcache.runtime.shared_objects import Lazy, WeakRegistry
+from wheelcache.runtime.threads import end_under_a_patch, own_context, wait_for_end
 
 logger = logging.getLogger("wheelcache")
 

@@ -15,11 +15,11 @@ from functools import partial
 from math import inf
 from typing import Final
 
-from wheelcache.engine.runtime import lifecycle, threads
-from wheelcache.engine.runtime.clock import Steppable
-from wheelcache.engine.runtime.lifecycle import is_forking
-from wheelcache.engine.runtime.shared_objects import Lazy, WeakRegistry
-from wheelcache.engine.runtime.threads import end_under_a_patch, wait_for_end
+from wheelcache.runtime import lifecycle, threads
+from wheelcache.runtime.clock import Steppable
+from wheelcache.runtime.lifecycle import is_forking
+from wheelcache.runtime.shared_objects import Lazy, WeakRegistry
+from wheelcache.runtime.threads import end_under_a_patch, wait_for_end
 
 logger = logging.getLogger("wheelcache")
 

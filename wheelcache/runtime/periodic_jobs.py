@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import inf
 
-from wheelcache.engine.runtime.clock import Clock, ManualClock
-from wheelcache.engine.runtime.wheel_driver import driver_of
 from wheelcache.errors import CacheClosed
+from wheelcache.runtime.clock import Clock, ManualClock
+from wheelcache.runtime.wheel_driver import driver_of
 
 logger = logging.getLogger("wheelcache")
 

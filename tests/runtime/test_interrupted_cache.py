@@ -7,9 +7,9 @@ from weakref import WeakKeyDictionary
 
 import pytest
 
-from tests.engine.runtime.interruptions import Delivery, Worker, compiled_core, quiet
+from tests.runtime.interruptions import Delivery, Worker, compiled_core, quiet
 from wheelcache import Cache
-from wheelcache.engine.runtime.clock import ManualClock
+from wheelcache.runtime.clock import ManualClock
 
 pytestmark = [pytest.mark.deep, compiled_core]
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from wheelcache.engine.runtime import private_files
-from wheelcache.engine.runtime.private_files import runtime_directory
 from wheelcache.errors import FileUnusable
+from wheelcache.runtime import private_files
+from wheelcache.runtime.private_files import runtime_directory
 
 ANOTHER_USER = os.geteuid() + 1
 

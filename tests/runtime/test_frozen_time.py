@@ -17,10 +17,10 @@ from tests.scripts import run
 from tests.time_travel import FAR, LIBRARIES, LONG_AGO, in_real_time, real_seconds, real_seconds_for
 from tests.waiting import PATIENCE, until
 from wheelcache import Cache, LoadTimeout, ManualClock, RemovalCause
-from wheelcache.engine import machine_clock
-from wheelcache.engine.runtime.frozen_time import follow
-from wheelcache.engine.runtime.wheel_driver import WheelDriver
-from wheelcache.engine.runtime.wheel_thread import WheelThread
+from wheelcache.runtime import machine_clock
+from wheelcache.runtime.frozen_time import follow
+from wheelcache.runtime.wheel_driver import WheelDriver
+from wheelcache.runtime.wheel_thread import WheelThread
 
 ROOT = Path(__file__).parents[3]
 

@@ -16,8 +16,8 @@ from math import isfinite
 from pathlib import Path
 from typing import Final, Protocol
 
-from wheelcache.engine.machine_clock import now, real
-from wheelcache.engine.runtime.shared_objects import WeakRegistry
+from wheelcache.runtime.machine_clock import now, real
+from wheelcache.runtime.shared_objects import WeakRegistry
 
 Clock = Callable[[], float]
 

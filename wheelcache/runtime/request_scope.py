@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, Final, Protocol
 from weakref import WeakSet, ref
 
-from wheelcache.engine.runtime import threads
+from wheelcache.runtime import threads
 
 MAX_MISSES: Final = 1024
 """The largest number of missed keys of one cache that a scope notes. Beyond it, all are forgotten, including keys that

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from wheelcache.engine.runtime.shared_objects import Lazy, acquiring
+from wheelcache.runtime.shared_objects import Lazy, acquiring
 
 
 class HeldLock:

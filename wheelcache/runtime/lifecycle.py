@@ -62,7 +62,7 @@ from functools import partial
 from itertools import chain
 from typing import Final, Generic, Protocol, TypeVar
 
-from wheelcache.engine.runtime.shared_objects import WeakRegistry, acquiring
+from wheelcache.runtime.shared_objects import WeakRegistry, acquiring
 
 logger = logging.getLogger("wheelcache")
 

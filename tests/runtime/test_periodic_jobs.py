@@ -10,8 +10,8 @@ import pytest
 
 from tests.instructions import run_watched
 from wheelcache import Cache, ManualClock
-from wheelcache.engine.runtime.periodic_jobs import PeriodicJobs
 from wheelcache.errors import CacheClosed
+from wheelcache.runtime.periodic_jobs import PeriodicJobs
 
 
 class Noted:

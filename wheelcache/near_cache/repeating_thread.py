@@ -8,11 +8,11 @@ import threading
 from collections.abc import Iterable
 from typing import Final, Protocol
 
-from wheelcache.engine.runtime import lifecycle, threads
-from wheelcache.engine.runtime.lifecycle import is_forking
-from wheelcache.engine.runtime.shared_objects import WeakRegistry, lazy_lock
-from wheelcache.engine.runtime.threads import wait_for_end
-from wheelcache.engine.runtime.waker import Waker
+from wheelcache.near_cache.waker import Waker
+from wheelcache.runtime import lifecycle, threads
+from wheelcache.runtime.lifecycle import is_forking
+from wheelcache.runtime.shared_objects import WeakRegistry, lazy_lock
+from wheelcache.runtime.threads import wait_for_end
 
 logger = logging.getLogger("wheelcache")
 

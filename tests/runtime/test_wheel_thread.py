@@ -12,7 +12,7 @@ from tests.guests import Timers, needs
 from tests.scripts import FORKING, run
 from tests.waiting import PATIENCE, until
 from wheelcache import Cache, ManualClock, RemovalCause
-from wheelcache.engine.runtime.wheel_thread import WheelThread
+from wheelcache.runtime.wheel_thread import WheelThread
 
 SILENT = {"log_interval": None}
 
