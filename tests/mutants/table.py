@@ -209,13 +209,6 @@ MUTANTS = [
         WRITING,
     ),
     Mutant(
-        "after a delete, no set of an earlier miss is a fill",
-        "engine/writing/entry_writer.py",
-        "        self.misses.outdate(key)\n",
-        "",
-        WRITING,
-    ),
-    Mutant(
         "no waiter receives a value from before a clear",
         "engine/writing/entry_writer.py",
         "                each.cleared()\n",

@@ -103,7 +103,7 @@ class EngineBackend(BackendAccess, BaseCache):
         self._options, self._table = checked, table
         self._use_cache(engine, checked.get("fill_wait", ()), checked.get("fill_grace", ()))
         # Their values are made, and not computed by the site.
-        self._misses.loads.leave_out(is_memoize_version)
+        self._misses.leave_out(is_memoize_version)
         # Every key is stored as it is.
         self._max_key_length = 0
         self._use_serializer()

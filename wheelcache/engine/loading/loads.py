@@ -27,10 +27,9 @@ from wheelcache.engine.codec import NOT_DECODED, Codec
 from wheelcache.engine.keys import KeyProxies, unwrap
 from wheelcache.engine.loading.adaptive import WithPrevious, check_has_no_refresh_ahead, takes_previous
 from wheelcache.engine.loading.backoff import Backoff
+from wheelcache.engine.loading.misses import Misses
 from wheelcache.engine.loading.policy import LoadPolicy
 from wheelcache.engine.loading.request import LoadRequest, Stored, Tagged, Target, Unstored, computed, untagged
-from wheelcache.engine.observer import Observer
-from wheelcache.engine.stats import LOAD_COUNTS, Meter
 from wheelcache.engine.turns import End, Turn, Turns, enter, led
 from wheelcache.runtime.steps import (
     InSteps,
@@ -59,13 +58,12 @@ class Loads:
         core: the core of the cache.
         target: stores the values.
         keys: adapts the callers' keys.
-        start_jobs: called at a failed load, since a cache whose loads all fail has no writes.
+        misses: counts the misses and the loads.
 
     Attributes:
         load: returns the steps of ``get`` for a caller that may have to wait: see ``WaitingLoads``.
         refresh: returns the steps to ``found``, the present value of the request's key, which is loaded again.
         turns: the loads in progress, and the refreshes that wait for a thread.
-        counts: the counts of the loads.
         backoff: the keys whose loads fail.
         is_closed: whether the cache is closed, so that loads in progress fail quietly.
     """
@@ -73,17 +71,15 @@ class Loads:
     load: Callable[[LoadRequest], Steps]
     refresh: Callable[[LoadRequest, Any], Steps]
 
-    def __init__(self, core: Core, target: Target, keys: KeyProxies, start_jobs: Callable[[], object]) -> None:
+    def __init__(self, core: Core, target: Target, keys: KeyProxies, misses: Misses) -> None:
         self._core = core
         self._target = target
         self._keys = keys
-        self._start_jobs = start_jobs
+        self._misses = misses
         self.turns = Turns(core, core.watch)
-        self.counts = Meter(*LOAD_COUNTS)
+        self.counts = misses.counts
         self.backoff = Backoff()
         self.is_closed = False
-        self._observer: Observer | None = None
-        self._is_left_out: Callable[[Any], bool] | None = None
 
     # Requests.
 
@@ -114,7 +110,9 @@ class Loads:
         elif not (ttl is None or (type(ttl) in SECONDS and 0 < ttl < MAX_FAST_TTL)):
             is_alone = ttl <= 0
             ttl = ttl if is_alone else self._target.seconds(ttl)
-        plain, _ = self._target.adapt_and_pop_miss(key)
+        plain = key if type(key) is str else self._keys.adapt(key)
+        if self._misses.scopes:
+            self._misses.pop_miss(plain)
         if passes_previous is None:
             passes_previous = type(loader) is not InSteps and takes_previous(loader)
         if passes_previous:
@@ -306,7 +304,7 @@ class Loads:
                 # watch that was broken between its beginning and that of the turn shows a store of such a value.
                 self.drop_other(turn.key, value)
             if request.is_computed and source is None:
-                self.count(request.watched, self._core.now() - request.started, request.group)
+                self._misses.count_load(request.watched, self._core.now() - request.started, request.group)
             if self.backoff.failures:
                 self.backoff.succeeded(turn.key)
             turn.end(End.VALUE, value)
@@ -336,10 +334,10 @@ class Loads:
         # A waiter may remove the traceback.
         exc_info = type(error), error, error.__traceback__
         if is_failed_load:
-            self.count(request.watched, self._core.now() - request.started, request.group, has_failed=True)
+            self._misses.count_load(request.watched, self._core.now() - request.started, request.group, has_failed=True)
         turn.end(End.ERROR, error)
         if is_failed_load:
-            self._note(error)
+            self._misses.count_failure(error)
         if is_first and turn.is_joined and isinstance(error, Exception) and not is_logged:
             logger.warning(
                 "Loading %r into the cache %r failed; the callers that wait for it receive copies of the error.",
@@ -347,23 +345,6 @@ class Loads:
                 self._target.name,
                 exc_info=exc_info,
             )
-
-    def count(self, key: Any, seconds: float, group: str | None = None, *, has_failed: bool = False) -> None:
-        """Count a load of ``key``, a key of the core, that took ``seconds``. Every load is counted here, also the
-        computation by a caller after a miss.
-
-        Args:
-            group: the name of its group of keys; None if the key decides.
-            has_failed: whether the computation raised an exception.
-        """
-        if self._is_left_out is not None and self._is_left_out(key):
-            return
-        # The time is negative if a test has moved the clock back.
-        seconds = max(0.0, seconds)
-        self.counts.ended(seconds, "load_failures" if has_failed else "loads")
-        self._core.count_load(key, seconds, group=group)
-        if self._observer is not None:
-            self._observer.loaded(key, seconds)
 
     def count_end(self, request: LoadRequest, value: Any, *, has_failed: bool) -> None:
         """Count a look-up that has ended as a miss, unless it was counted, or its caller counts it."""
@@ -375,13 +356,6 @@ class Loads:
         if not (request.is_counted or is_left or request.key is not request.watched):
             request.is_counted = True
             self._core.count_miss(request.watched, request.cause, group=request.group)
-
-    def _note(self, error: BaseException) -> None:
-        """Record ``error``, unless it concerns only the leader of the load, such as a cancellation or an exit."""
-        if isinstance(error, Exception):
-            if self._observer is not None:
-                self._observer.failed(error)
-            self._start_jobs()
 
     def drop_other(self, key: Any, value: Any) -> None:
         """Delete the entry of ``key`` unless its value is known to equal ``value``, which was read from the source."""
@@ -397,14 +371,10 @@ class Loads:
         started = self._core.now()
         value, error = yield from computed(request)
         if request.is_computed:
-            self.count(request.key, self._core.now() - started, request.group, has_failed=error is not None)
+            self._misses.count_load(request.key, self._core.now() - started, request.group, has_failed=error is not None)
             if error is not None:
-                self._note(error)
+                self._misses.count_failure(error)
         return value, error
-
-    def leave_out(self, is_left_out: Callable[[Any], bool]) -> None:
-        """Do not count the loads of the core's keys for which ``is_left_out`` is true: a layer makes their values."""
-        self._is_left_out = is_left_out
 
     # Loads that share turns only with each other.
 
@@ -460,7 +430,8 @@ class Loads:
         now = self._core.now()
         requests = {}
         for caller_key in callers_keys:
-            key, _ = self._target.adapt_and_pop_miss(caller_key)
+            key = self._target.adapted(caller_key)
+            self._misses.pop_miss(key)
             requests[key] = request = LoadRequest(key, caller_key, _no_loader, seconds, policy)
             request.started = now
         turns: list[Turn] = []
@@ -504,7 +475,7 @@ class Loads:
             else:
                 # Nothing was found, which counts as a load, too.
                 if request.policy.source is None:
-                    self.count(request.watched, self._core.now() - request.started, request.group)
+                    self._misses.count_load(request.watched, self._core.now() - request.started, request.group)
                 turn.end(End.AGAIN)
         return None
 
@@ -516,10 +487,6 @@ class Loads:
         self.drop_other(key, value)
 
     # Monitoring and lifecycle.
-
-    def observe(self, observer: Observer) -> None:
-        """Report the loads that end from now on to ``observer``."""
-        self._observer = observer
 
     def keys_in_progress(self) -> list[Any]:
         """Return the keys that are being loaded. Deleting a pattern deletes them, too."""
@@ -537,7 +504,6 @@ class Loads:
     def after_fork_in_child(self) -> None:
         """Forget the loads and refreshes, whose callers and threads are in the parent process."""
         self.turns.after_fork_in_child()
-        self.counts.count_from_zero()
 
     def close(self) -> None:
         """Let the loads in progress fail quietly with the error of the core's gate, which is shut for good."""

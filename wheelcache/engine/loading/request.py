@@ -213,8 +213,8 @@ class Target(Protocol):
     def usual_outcome(self) -> int:
         """See ``WriteState``."""
 
-    def adapt_and_pop_miss(self, key: Any) -> tuple[Any, object]:
-        """Return the core's key for a caller's key. Forget its miss, so that no later ``set`` is a fill."""
+    def adapted(self, key: Any) -> Any:
+        """Open the gate, and return the core's key for a caller's key."""
 
     def seconds(self, ttl: TTL) -> float | None:
         """Return a caller's TTL in seconds; None for no expiry. Raise TypeError or ValueError if it is invalid."""

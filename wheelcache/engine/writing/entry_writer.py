@@ -1,7 +1,6 @@
 """The path of a write: open the gate, weigh, one step of the core, wake the wheel thread, notify waiters and listener.
 
-Every write by a caller passes through ``EntryWriter.adapt_and_pop_miss`` or ``EntryWriter.adapt_and_outdate_miss``,
-and every TTL through ``EntryWriter.seconds``.
+Every write by a caller passes through ``EntryWriter.adapted``, and every TTL through ``EntryWriter.seconds``.
 """
 
 from __future__ import annotations
@@ -34,7 +33,6 @@ from wheelcache.core.contract import (
 from wheelcache.engine import options
 from wheelcache.engine.codec import UndecodedLog, size_of
 from wheelcache.engine.keys import CALLERS, GROUP, KeyProxies, group_of, unwrap
-from wheelcache.engine.loading.misses import Misses
 from wheelcache.engine.write_watcher import WriteWatcher
 from wheelcache.engine.writing.gate import Gate
 from wheelcache.engine.writing.removal_listener import RemovalListener
@@ -68,7 +66,7 @@ class EntryWriter(WriteState):
 
     __slots__ = (
         *("_attaching", "_start_jobs", "_core", "_driver", "_keys", "_gate", "_ttl", "_undecoded", "_weigher"),
-        *("has_weigher", "listener", "misses", "name", "watchers"),
+        *("has_weigher", "listener", "name", "watchers"),
     )
 
     def __init__(
@@ -77,7 +75,6 @@ class EntryWriter(WriteState):
         core: Core,
         driver: WheelDriver,
         listener: RemovalListener,
-        misses: Misses,
         keys: KeyProxies,
         gate: Gate,
         start_jobs: Callable[[], object],
@@ -92,7 +89,6 @@ class EntryWriter(WriteState):
             partial(size_of, entry_bytes=core.entry_bytes) if weigher is size_of else weigher
         )
         self.has_weigher = weigher is not None
-        self.misses = misses
         self._keys = keys
         self._ttl: float | None = options.ttl
         self._gate = gate
@@ -159,26 +155,11 @@ class EntryWriter(WriteState):
 
     # Writes by callers, with their keys and TTLs.
 
-    def adapt_and_pop_miss(self, key: Any) -> tuple[Any, int]:
-        """Begin a write of a value of ``key``. Return the key for the core, and the moment of the miss that the write
-        answers, or 0.
-
-        The note of the miss is removed, so no later write answers it.
-        """
+    def adapted(self, key: Any) -> Any:
+        """Begin a write of the entry of ``key``. Return the key for the core."""
         if self._gate.is_shut or self._gate.is_closed:
             self._gate.open()
-        key = key if type(key) is str else self._keys.adapt(key)
-        return key, self.misses.pop_miss(key) if self.misses.scopes else 0
-
-    def adapt_and_outdate_miss(self, key: Any) -> Any:
-        """Begin a write that deletes or changes the entry of ``key``, after which no write answers an earlier miss.
-        Return the key for the core."""
-        if self._gate.is_shut or self._gate.is_closed:
-            self._gate.open()
-        key = key if type(key) is str else self._keys.adapt(key)
-        if self.misses.scopes:
-            self.misses.outdate(key)
-        return key
+        return key if type(key) is str else self._keys.adapt(key)
 
     def seconds(self, ttl: TTL) -> float | None:
         """Return ``ttl`` in seconds; None for no expiry.
@@ -228,16 +209,16 @@ class EntryWriter(WriteState):
             group: the name of the entry's group of keys; None if the key decides.
         """
         seconds = ttl if type(ttl) is int and 0 < ttl < MAX_FAST_TTL else self.seconds(ttl)
-        key, missed = self.adapt_and_pop_miss(key)
-        labels = self._labels(key, tags, since or missed, group)
+        key = self.adapted(key)
+        labels = self._labels(key, tags, since, group)
         weight, removed = self._begin(key, value)
         return self._end(key, self._set(key, value, seconds, grace, exact, weight, labels, removed), removed)
 
     def add(self, key: Any, value: Any, ttl: TTL, tags: tuple[str, ...] = (), since: int = 0) -> int:
         """Store ``value``, without jitter, unless the key exists. Return the core's outcome. See ``set``."""
         seconds = self.seconds(ttl)
-        key, missed = self.adapt_and_pop_miss(key)
-        labels = self._labels(key, tags, since or missed)
+        key = self.adapted(key)
+        labels = self._labels(key, tags, since)
         weight, removed = self._begin(key, value)
         return self._end(key, self._core.add(key, value, seconds, weight, labels, removed), removed)
 
@@ -252,13 +233,13 @@ class EntryWriter(WriteState):
         """Store the pairs of key and value. Return the keys that were not stored."""
         seconds = self.seconds(ttl)
         # All items are checked before the first write, so an invalid one changes nothing.
-        begun = [(caller_key, *self.adapt_and_pop_miss(caller_key), value) for caller_key, value in items]
+        begun = [(caller_key, self.adapted(caller_key), value) for caller_key, value in items]
         for *_, value in begun:
             check_reusable(value)
         together, removed, refused = 0, self.listener.list(), []
         try:
-            for caller_key, key, since, value in begun:
-                labels = self._labels(key, tags, since)
+            for caller_key, key, value in begun:
+                labels = self._labels(key, tags)
                 weight = self._begin(key, value)[0]
                 outcome = self._set(key, value, seconds, 0.0, exact, weight, labels, removed)
                 together |= outcome
@@ -283,7 +264,7 @@ class EntryWriter(WriteState):
         self, key: Any, function: Callable[[Any], Any], ttl: float | None, grace: float = 0.0
     ) -> tuple[Any, int]:
         """Replace a value. Return the new value and the core's outcome; MISSING and 0 without an entry."""
-        key = self.adapt_and_outdate_miss(key)
+        key = self.adapted(key)
         while (record := self._core.peek(key)) is not None:
             times = record.times
             if not times.is_current or times.fresh_until <= self._core.now():
@@ -300,7 +281,7 @@ class EntryWriter(WriteState):
     def touch(self, key: Any, ttl: TTL) -> bool:
         """Give a fresh and current entry a new TTL from now, without jitter. Return False if there is no such entry."""
         seconds = self.seconds(ttl)
-        key = self.adapt_and_outdate_miss(key)
+        key = self.adapted(key)
         if self.watchers:
             self.writing(key)
         outcome = self._core.touch(key, seconds)
@@ -310,13 +291,9 @@ class EntryWriter(WriteState):
         return bool(outcome & STORED)
 
     def renew(self, key: Any, value: Any, ttl: TTL = DEFAULT_TTL, grace: float = 0.0) -> bool:
-        """Give an entry whose value equals ``value`` a new TTL from now, without jitter. Return whether it was found.
-
-        Unlike ``touch``, this does not affect notes of misses.
-        """
+        """Give an entry whose value equals ``value`` a new TTL from now, without jitter. Return whether it was found."""
         seconds = self.seconds(ttl)
-        self._gate.open()
-        key = self._keys.adapt(key)
+        key = self.adapted(key)
         record = self._core.peek(key)
         if record is None or type(record.value) is not type(value) or record.value != value:
             return False
@@ -329,12 +306,12 @@ class EntryWriter(WriteState):
 
     def delete(self, key: Any) -> Any:
         """Remove an entry. Return its value if it was fresh and current, otherwise MISSING."""
-        key = self.adapt_and_outdate_miss(key)
+        key = self.adapted(key)
         return self._delete(key)
 
     def delete_many(self, keys: Iterable[Any]) -> int:
         """Remove entries. Return the number of removed entries that were fresh and current."""
-        begun = [self.adapt_and_outdate_miss(key) for key in keys]
+        begun = [self.adapted(key) for key in keys]
         return len([key for key in begun if self._delete(key) is not MISSING])
 
     def _delete(self, key: Any) -> Any:
@@ -458,8 +435,6 @@ class EntryWriter(WriteState):
             for each in self.watchers:
                 each.writing_any()
                 each.cleared()
-            if self.misses.scopes:
-                self.misses.outdate_all()
         self._drain(self._core.clear(invalidate=invalidate))
 
     def _drain(self, detached: int = 0) -> None:
