@@ -236,9 +236,11 @@ class Turn:
         """Undo ``enter``. Until then, the context keeps the turn in memory."""
         token, self.token = self.token, None
         if token is not None:
-            # A coroutine that is closed from outside ends in another context than it began in.
-            with suppress(ValueError):
+            try:
                 _led.reset(token)
+            except ValueError:
+                # A coroutine that is closed from outside ends in another context than it began in.
+                pass
 
     def stop_waiting(self) -> None:
         """End the wait for another process, with the claim or without it. The computation begins now."""

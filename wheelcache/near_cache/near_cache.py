@@ -23,10 +23,22 @@ from typing import Any, Final, TypeVar
 from wheelcache.cache import Cache
 from wheelcache.core.contract import MISSING, Watch
 from wheelcache.engine.codec import NOT_DECODED, Codec
-from wheelcache.engine.loading.adaptive import WithPrevious, takes_previous
 from wheelcache.engine.loading.loads import TAKEN
-from wheelcache.engine.loading.policy import FRESH_ONLY, PLAIN, LoadPolicy, Receivers, Source, Staleness
-from wheelcache.engine.loading.request import LoadRequest, Tagged, Unstored, computed, untagged
+from wheelcache.engine.loading.request import (
+    FRESH_ONLY,
+    PLAIN,
+    LoadPolicy,
+    LoadRequest,
+    Receivers,
+    Source,
+    Staleness,
+    Tagged,
+    Unstored,
+    WithPrevious,
+    computed,
+    takes_previous,
+    untagged,
+)
 from wheelcache.engine.turns import Turn
 from wheelcache.errors import CacheClosed
 from wheelcache.near_cache.computations import CommittedValue, Computation, Computations

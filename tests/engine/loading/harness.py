@@ -7,9 +7,9 @@ from functools import partial
 
 from tests.runtime.background import is_idle, until_tasks_end
 from tests.waiting import PATIENCE, until
-from wheelcache.engine.loading.policy import PLAIN
+from wheelcache.engine.entry_writer import EntryWriter
+from wheelcache.engine.loading.request import PLAIN
 from wheelcache.engine.turns import Is, Turns
-from wheelcache.engine.writing.entry_writer import EntryWriter
 from wheelcache.runtime.steps import Call, result, run
 
 

@@ -18,18 +18,26 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from inspect import isawaitable
 from typing import Any, Final
 
 from wheelcache.core.access import MAX_FAST_TTL, SECONDS, TTL, Lifetime, Serialized
-from wheelcache.core.contract import MISSING, STORED, Core, Record
+from wheelcache.core.contract import MISSING, STORED, Core, Record, Removals
 from wheelcache.engine.codec import NOT_DECODED, Codec
+from wheelcache.engine.entry_writer import EntryWriter
 from wheelcache.engine.keys import KeyProxies, unwrap
-from wheelcache.engine.loading.adaptive import WithPrevious, check_has_no_refresh_ahead, takes_previous
-from wheelcache.engine.loading.backoff import Backoff
+from wheelcache.engine.loading.failures import Backoff
 from wheelcache.engine.loading.misses import Misses
-from wheelcache.engine.loading.policy import LoadPolicy
-from wheelcache.engine.loading.request import LoadRequest, Stored, Tagged, Target, Unstored, computed, untagged
+from wheelcache.engine.loading.request import (
+    LoadPolicy,
+    LoadRequest,
+    Tagged,
+    Unstored,
+    WithPrevious,
+    check_has_no_refresh_ahead,
+    computed,
+    takes_previous,
+    untagged,
+)
 from wheelcache.engine.turns import End, Turn, Turns, enter, led
 from wheelcache.runtime.steps import (
     InSteps,
@@ -56,7 +64,7 @@ class Loads:
 
     Args:
         core: the core of the cache.
-        target: stores the values.
+        writer: stores the values.
         keys: adapts the callers' keys.
         misses: counts the misses and the loads.
 
@@ -71,9 +79,9 @@ class Loads:
     load: Callable[[LoadRequest], Steps]
     refresh: Callable[[LoadRequest, Any], Steps]
 
-    def __init__(self, core: Core, target: Target, keys: KeyProxies, misses: Misses) -> None:
+    def __init__(self, core: Core, writer: EntryWriter, keys: KeyProxies, misses: Misses) -> None:
         self._core = core
-        self._target = target
+        self._writer = writer
         self._keys = keys
         self._misses = misses
         self.turns = Turns(core, core.watch)
@@ -109,7 +117,7 @@ class Loads:
             check_has_no_refresh_ahead(ttl, policy)
         elif not (ttl is None or (type(ttl) in SECONDS and 0 < ttl < MAX_FAST_TTL)):
             is_alone = ttl <= 0
-            ttl = ttl if is_alone else self._target.seconds(ttl)
+            ttl = ttl if is_alone else self._writer.seconds(ttl)
         plain = key if type(key) is str else self._keys.adapt(key)
         if self._misses.scopes:
             self._misses.pop_miss(plain)
@@ -117,7 +125,7 @@ class Loads:
             passes_previous = type(loader) is not InSteps and takes_previous(loader)
         if passes_previous:
             loader = WithPrevious(key, loader, self.previous, as_it_is if codec is None else codec.decode)
-        names = self._target.tag_names(plain, tags) if tags or type(plain) is not str else ()
+        names = self._writer.tag_names(plain, tags) if tags or type(plain) is not str else ()
         request = LoadRequest(plain, key, loader, ttl, policy, names, codec)
         if is_alone:
             request.stay_alone()
@@ -132,7 +140,7 @@ class Loads:
         if callable(ttl):
             check_has_no_refresh_ahead(ttl, policy)
             return False
-        seconds = self._target.seconds(ttl)
+        seconds = self._writer.seconds(ttl)
         if value is None and policy.negative_ttl is not None:
             seconds = policy.negative_ttl
         if policy.refresh_ahead is None or seconds is None:
@@ -178,12 +186,16 @@ class Loads:
         stored = TAKEN
         if request.is_at_once:
             turn = Turn(self.turns, request.key, request.watched, request.names)
-            with turn, turn:
-                try:
-                    stored = self.begin(turn, request)
-                    if stored is MISSING:
-                        stored = self.finish(turn, request, request.complete(request.loader()))
-                except BaseException as error:
+            try:
+                stored = self.begin(turn, request)
+                if stored is MISSING:
+                    stored = self.finish(turn, request, request.complete(request.loader()))
+                    turn.exit()
+                else:
+                    turn.close()
+            except BaseException as error:
+                # Entering this block takes no Python code, so no other exception arrives in between.
+                with turn, turn:
                     if stored is MISSING:
                         self.fail(turn, request, error)
                     raise
@@ -199,25 +211,9 @@ class Loads:
 
     async def aget(self, request: LoadRequest, found: Any = MISSING) -> Any:
         """Do the same as ``get`` in a task, and await an awaitable result of the loader."""
-        if found is not MISSING:
-            return result(await drive_async(self.refresh(request, found)))
-        stored = TAKEN
-        if request.is_at_once:
-            turn = Turn(self.turns, request.key, request.watched, request.names)
-            with turn, turn:
-                try:
-                    stored = self.begin(turn, request)
-                    if stored is MISSING:
-                        value = request.loader()
-                        value = request.complete(await value if isawaitable(value) else value)
-                        stored = self.finish(turn, request, value)
-                except BaseException as error:
-                    if stored is MISSING:
-                        self.fail(turn, request, error)
-                    raise
-        if stored is TAKEN:
-            stored = result(await drive_async(self.load(request)))
-        if type(stored) is not Serialized or request.codec is None:
+        steps = self.load(request) if found is MISSING else self.refresh(request, found)
+        stored = result(await drive_async(steps))
+        if type(stored) is not Serialized or request.codec is None or found is not MISSING:
             return stored
         try:
             return request.codec.loads(stored)
@@ -228,7 +224,7 @@ class Loads:
     def _again(self, request: LoadRequest, stored: Any, error: Exception) -> LoadRequest | None:
         """Remove a value that cannot be decoded. Return the request of another one, or None if the caller of
         ``request`` has computed the value."""
-        self._target.remove_undecoded(request.key, stored, error)
+        self._writer.remove_undecoded(request.key, stored, error)
         return request.again() if request.computed is MISSING else None
 
     # The two ends of a load. The code that leads a turn calls ``begin``, the loader, and then ``finish`` or ``fail``.
@@ -279,7 +275,7 @@ class Loads:
         Raises:
             Exception: an error of the weigher, with which the turn has ended.
         """
-        stored: Stored | None = None
+        stored: tuple[int, Removals | None] | None = None
         source = request.policy.source
         turn.loader_returned = True
         try:
@@ -291,12 +287,12 @@ class Loads:
                 value = value.value
             else:
                 if type(value) is Tagged:
-                    turn.names = request.names = self._target.tag_names(turn.key, value.tags)
+                    turn.names = request.names = self._writer.tag_names(turn.key, value.tags)
                     value = value.value
                 # A turn that is ALONE has no watch.
                 if turn.watch is not None and turn.ended is None and not turn.is_superseded:
                     ttl, grace = (request.ttl, request.grace) if source is None else source.lifetime(turn.key)
-                    stored = self._target.store(turn.key, value, ttl, grace, turn.watch, request.names, request.group)
+                    stored = self._writer.store(turn.key, value, ttl, grace, turn.watch, request.names, request.group)
             if turn.is_superseded or (
                 source is not None and source.keeps_for_outages and (stored is None or not stored[0] & STORED)
             ):
@@ -311,8 +307,8 @@ class Loads:
         except BaseException as error:
             self.fail(turn, request, error)
             raise
-        if stored is not None and (stored[0] != self._target.usual_outcome or not self._target.is_plain):
-            self._target.announce(*stored)
+        if stored is not None and (stored[0] != self._writer.usual_outcome or not self._writer.is_plain):
+            self._writer.announce(*stored)
         return value
 
     def outcome(self, turn: Turn, request: LoadRequest, value: Any) -> Outcome:
@@ -342,7 +338,7 @@ class Loads:
             logger.warning(
                 "Loading %r into the cache %r failed; the callers that wait for it receive copies of the error.",
                 request.caller_key,
-                self._target.name,
+                self._writer.name,
                 exc_info=exc_info,
             )
 
@@ -361,7 +357,7 @@ class Loads:
         """Delete the entry of ``key`` unless its value is known to equal ``value``, which was read from the source."""
         record = self._core.peek(key)
         if record is not None and not _is_same(record.value, value):
-            self._target.delete(key)
+            self._writer.delete(key)
 
     def compute(self, request: LoadRequest) -> Steps:
         """Return the steps to the stored form of a value that the caller computes for itself. It counts as a load."""
@@ -371,7 +367,9 @@ class Loads:
         started = self._core.now()
         value, error = yield from computed(request)
         if request.is_computed:
-            self._misses.count_load(request.key, self._core.now() - started, request.group, has_failed=error is not None)
+            self._misses.count_load(
+                request.key, self._core.now() - started, request.group, has_failed=error is not None
+            )
             if error is not None:
                 self._misses.count_failure(error)
         return value, error
@@ -388,7 +386,7 @@ class Loads:
         """
         plain = self._keys.adapt(key)
         request = LoadRequest(
-            _apart(plain), key, loader, None, policy, self._target.tag_names("", tags) if tags else ()
+            _apart(plain), key, loader, None, policy, self._writer.tag_names("", tags) if tags else ()
         )
         request.watched = plain
         return request
@@ -426,11 +424,11 @@ class Loads:
     ) -> Steps:
         """Return the result of ``read(keys)``, which is called once, for all keys. Store its values, except for keys
         that other callers are loading: see ``reconcile``. This counts no look-ups."""
-        seconds = self._target.seconds(ttl)
+        seconds = self._writer.seconds(ttl)
         now = self._core.now()
         requests = {}
         for caller_key in callers_keys:
-            key = self._target.adapted(caller_key)
+            key = self._writer.adapted(caller_key)
             self._misses.pop_miss(key)
             requests[key] = request = LoadRequest(key, caller_key, _no_loader, seconds, policy)
             request.started = now

@@ -11,7 +11,7 @@ per key of a thread, task or request, answers two questions about such a ``set``
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -96,7 +96,7 @@ class Misses:
         if self._is_left_out is not None and self._is_left_out(key):
             return
         # The time is negative if a test has moved the clock back.
-        seconds = seconds if seconds > 0.0 else 0.0
+        seconds = max(0.0, seconds)
         self.counts.ended(seconds, "load_failures" if has_failed else "loads")
         self._core.count_load(key, seconds, group=group)
         if self._observer is not None:

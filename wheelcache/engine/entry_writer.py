@@ -32,10 +32,10 @@ from wheelcache.core.contract import (
 )
 from wheelcache.engine import options
 from wheelcache.engine.codec import UndecodedLog, size_of
+from wheelcache.engine.gate import Gate
 from wheelcache.engine.keys import CALLERS, GROUP, KeyProxies, group_of, unwrap
+from wheelcache.engine.removal_listener import RemovalListener
 from wheelcache.engine.write_watcher import WriteWatcher
-from wheelcache.engine.writing.gate import Gate
-from wheelcache.engine.writing.removal_listener import RemovalListener
 from wheelcache.runtime.reusable import USUAL, check_reusable
 from wheelcache.runtime.wheel_driver import WheelDriver
 
@@ -291,7 +291,7 @@ class EntryWriter(WriteState):
         return bool(outcome & STORED)
 
     def renew(self, key: Any, value: Any, ttl: TTL = DEFAULT_TTL, grace: float = 0.0) -> bool:
-        """Give an entry whose value equals ``value`` a new TTL from now, without jitter. Return whether it was found."""
+        """Give an entry whose value equals ``value`` a new TTL from now, without jitter. Return whether it exists."""
         seconds = self.seconds(ttl)
         key = self.adapted(key)
         record = self._core.peek(key)
