@@ -36,7 +36,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Hashable, Sequence
-from contextlib import suppress
 from contextvars import ContextVar, Token
 from enum import Enum
 from math import inf
@@ -236,7 +235,7 @@ class Turn:
         """Undo ``enter``. Until then, the context keeps the turn in memory."""
         token, self.token = self.token, None
         if token is not None:
-            try:
+            try:  # noqa: SIM105  # a load would take 0.4 us longer
                 _led.reset(token)
             except ValueError:
                 # A coroutine that is closed from outside ends in another context than it began in.
