@@ -245,14 +245,14 @@ MUTANTS = [
     ),
     Mutant(
         "a write by others after that of the transaction counts",
-        "engine/writing/write_moments.py",
+        "engine/write_watcher.py",
         "if before >= self.since or written != last:",
         "if before >= self.since:",
         ("tests/transactions",),
     ),
     Mutant(
         "an inner transaction's values are as old as its beginning",
-        "engine/writing/write_moments.py",
+        "engine/write_watcher.py",
         "        self.since = min(self.since, inner.since)\n",
         "",
         ("tests/transactions",),

@@ -23,7 +23,7 @@ from wheelcache.engine.options import tag
 from wheelcache.engine.removal_listener import RemovalListener
 from wheelcache.engine.stats_log import StatsLog
 from wheelcache.engine.turns import Claims
-from wheelcache.engine.writing.write_moments import WriteMoments
+from wheelcache.engine.write_watcher import WriteMoments
 from wheelcache.errors import DirectoryUnusable, FileUnusable
 from wheelcache.runtime import lifecycle
 from wheelcache.runtime.clock import unfrozen

@@ -18,7 +18,7 @@ from wheelcache.engine.loading.misses import Misses
 from wheelcache.engine.observed import ObservedCache
 from wheelcache.engine.options import whole
 from wheelcache.engine.turns import Claims, Turns
-from wheelcache.engine.writing.write_moments import WritesSince
+from wheelcache.engine.write_watcher import WritesSince
 from wheelcache.runtime.clock import Clock
 
 
