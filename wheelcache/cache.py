@@ -362,7 +362,7 @@ class Cache(CacheAccess):
         times = self._core.times(key)
         if times is not None and times.is_current and times.fresh_until > self._core.now():
             return times
-        self._writer.found_expired(key)
+        self._writer.missed(key)
         return None
 
     def _get_many(self, keys: Iterable[Hashable]) -> dict[Any, Any]:

@@ -142,10 +142,6 @@ class EntryWriter(WriteState):
         return self._driver.is_frozen
 
     def missed(self, key: Any) -> None:
-        """Record that ``key`` was missed, and may be set soon."""
-        self.found_expired(key)
-
-    def found_expired(self, key: Any) -> None:
         """Remove an entry that a call found expired in frozen time: a test may move the time back, but the entry must
         not reappear."""
         if self._driver.is_frozen:
@@ -260,22 +256,33 @@ class EntryWriter(WriteState):
         """Store ``value`` if there is a fresh and current entry, which keeps its tags. Return whether it was stored."""
         return bool(self._replace(key, lambda old: value, self.seconds(ttl), grace)[1] & STORED)
 
+    def renew(self, key: Any, value: Any, ttl: TTL = DEFAULT_TTL, grace: float = 0.0) -> bool:
+        """Give an entry whose value equals ``value`` a new TTL from now, without jitter. Return whether it exists."""
+
+        def same(old: Any) -> Any:
+            return old if type(old) is type(value) and old == value else MISSING
+
+        return bool(self._replace(key, same, self.seconds(ttl), grace, exact=True)[1] & STORED)
+
     def _replace(
-        self, key: Any, function: Callable[[Any], Any], ttl: float | None, grace: float = 0.0
+        self, key: Any, function: Callable[[Any], Any], ttl: float | None, grace: float = 0.0, *, exact: bool = False
     ) -> tuple[Any, int]:
-        """Replace a value. Return the new value and the core's outcome; MISSING and 0 without an entry."""
+        """Replace a value by ``function(value)``, unless that is MISSING. Return the new value and the core's outcome;
+        MISSING and 0 without an entry."""
         key = self.adapted(key)
         while (record := self._core.peek(key)) is not None:
             times = record.times
             if not times.is_current or times.fresh_until <= self._core.now():
                 break
             value = function(record.value)
+            if value is MISSING:
+                return MISSING, 0
             weight, removed = self._begin(key, value)
-            outcome = self._core.replace(key, value, ttl, record.value, grace, False, weight, removed)
+            outcome = self._core.replace(key, value, ttl, record.value, grace, exact, weight, removed)
             self._end(key, outcome, removed)
             if not outcome & CHANGED:
                 return value, outcome
-        self.found_expired(key)
+        self.missed(key)
         return MISSING, 0
 
     def touch(self, key: Any, ttl: TTL) -> bool:
@@ -287,22 +294,8 @@ class EntryWriter(WriteState):
         outcome = self._core.touch(key, seconds)
         self.announce(outcome, None)
         if not outcome:
-            self.found_expired(key)
+            self.missed(key)
         return bool(outcome & STORED)
-
-    def renew(self, key: Any, value: Any, ttl: TTL = DEFAULT_TTL, grace: float = 0.0) -> bool:
-        """Give an entry whose value equals ``value`` a new TTL from now, without jitter. Return whether it exists."""
-        seconds = self.seconds(ttl)
-        key = self.adapted(key)
-        record = self._core.peek(key)
-        if record is None or type(record.value) is not type(value) or record.value != value:
-            return False
-        if not record.times.is_current or record.times.fresh_until <= self._core.now():
-            # The step of the core would find out as well, but a transaction would count it among the writes by others.
-            return False
-        weight, removed = self._begin(key, record.value)
-        outcome = self._core.replace(key, record.value, seconds, record.value, grace, True, weight, removed)
-        return bool(self._end(key, outcome, removed) & STORED)
 
     def delete(self, key: Any) -> Any:
         """Remove an entry. Return its value if it was fresh and current, otherwise MISSING."""

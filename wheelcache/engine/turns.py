@@ -368,7 +368,7 @@ class Turns:
         while True:
             other = self.open_turn_after_cleanup(turn.key)
             if other is None:
-                if self._open(turn):
+                if self.claim(turn):
                     return Is.LEADS
             elif other.is_queued and other.withdraw():
                 # No caller waits for a free thread. The key is free now.
@@ -379,11 +379,6 @@ class Turns:
             elif self._join(turn, other, leading, blocking=blocking):
                 return turn.state
 
-    def claim(self, turn: Turn) -> bool:
-        """Lead, or queue a turn that ``is_queued``, if no turn of the key is open. Return whether it was done."""
-        is_free = turn.key not in self.open or self.open_turn_after_cleanup(turn.key) is None
-        return is_free and self._open(turn)
-
     def lead(self, turn: Turn) -> bool:
         """Lead if no turn of the key is open, and let the running code compute the value. Return whether the turn
         leads; otherwise ``begin`` decides."""
@@ -392,12 +387,15 @@ class Turns:
             leading = led()
             if _is_led(turn, leading):
                 return False
-        if turn.key in self.open or not self._open(turn):
+        if not self.claim(turn):
             return False
         turn.token = _led.set((*leading, turn))
         return True
 
-    def _open(self, turn: Turn) -> bool:
+    def claim(self, turn: Turn) -> bool:
+        """Lead, or queue a turn that ``is_queued``, if no turn of the key is open. Return whether it was done."""
+        if turn.key in self.open and self.open_turn_after_cleanup(turn.key) is not None:
+            return False
         if not turn.is_queued:
             # Before other callers see the turn: each of them must notice a write that came before it joined.
             turn.watch = self.new_watch(turn.watched)
@@ -409,14 +407,14 @@ class Turns:
             if not turn.is_of_code:
                 turn.enter_scope()
             if self.claims is not None and not turn.is_queued:
-                self._claim(self.claims, turn)
+                self._take_claim(self.claims, turn)
             return True
         turn.state = Is.NEW
         turn.watch = None
         turn.is_behind = False
         return False
 
-    def _claim(self, claims: Claims, turn: Turn) -> None:
+    def _take_claim(self, claims: Claims, turn: Turn) -> None:
         # A lease and a load are two computations.
         turn.claim = claims((type(turn).__name__, turn.key))
         turn.is_behind = not turn.claim.take()
@@ -461,7 +459,7 @@ class Turns:
             turn.take_back()
         if was_queued and self.claims is not None:
             # Only now: a turn that has ended would give up the claim of the caller that leads instead.
-            self._claim(self.claims, turn)
+            self._take_claim(self.claims, turn)
             if turn.is_behind:
                 # Another process refreshes the value.
                 turn.end(End.AGAIN)
