@@ -43,6 +43,7 @@ from wheelcache.engine.turns import Turn
 from wheelcache.errors import CacheClosed
 from wheelcache.near_cache.computations import CommittedValue, Computation, Computations
 from wheelcache.near_cache.guarded_store import GuardedStore
+from wheelcache.near_cache.many_loads import load_many
 from wheelcache.near_cache.outage_rule import OutageRule
 from wheelcache.near_cache.tokens import MARK, TokensRead
 from wheelcache.near_cache.trust_epoch import TrustEpoch
@@ -611,8 +612,7 @@ class NearCache:
         return {} if value is MISSING else {key: value}
 
     def _load_many(self, keys: list[Any], read: Callable[[list[Any]], StepsTo[Any]]) -> StepsTo[dict[Any, Any]]:
-        steps = self._loads.load_many(keys, read, self.timeout, self._policy)
-        return _all_untagged(result((yield from steps)))
+        return _all_untagged((yield from load_many(self._engine, keys, read, self.timeout, self._policy)))
 
     def _get_untrusted(
         self, keys: list[Any], read: Callable[[list[Any]], StepsTo[Any]], leaves_misses: bool = False

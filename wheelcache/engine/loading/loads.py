@@ -17,10 +17,10 @@ caller waiting.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Final
 
-from wheelcache.core.access import MAX_FAST_TTL, SECONDS, TTL, Lifetime, Serialized
+from wheelcache.core.access import MAX_FAST_TTL, SECONDS, Lifetime, Serialized
 from wheelcache.core.contract import MISSING, STORED, Core, Record, Removals
 from wheelcache.engine.codec import NOT_DECODED, Codec
 from wheelcache.engine.entry_writer import EntryWriter
@@ -36,20 +36,16 @@ from wheelcache.engine.loading.request import (
     check_has_no_refresh_ahead,
     computed,
     takes_previous,
-    untagged,
 )
-from wheelcache.engine.turns import End, Turn, Turns, enter, led
+from wheelcache.engine.turns import End, Turn, Turns, led
 from wheelcache.runtime.steps import (
     InSteps,
     Loader,
     Outcome,
     Steps,
-    StepsTo,
     as_it_is,
-    call,
     drive,
     drive_async,
-    outcome_of,
     result,
 )
 
@@ -413,70 +409,6 @@ class Loads:
             for key in keys:
                 self.turns.supersede(_apart(self._keys.adapt(key)))
 
-    # Many keys.
-
-    def load_many(
-        self,
-        callers_keys: Iterable[Any],
-        read: Callable[[list[Any]], StepsTo[Mapping[Any, Any]]],
-        ttl: TTL,
-        policy: LoadPolicy,
-    ) -> Steps:
-        """Return the result of ``read(keys)``, which is called once, for all keys. Store its values, except for keys
-        that other callers are loading: see ``reconcile``. This counts no look-ups."""
-        seconds = self._writer.seconds(ttl)
-        now = self._core.now()
-        requests = {}
-        for caller_key in callers_keys:
-            key = self._writer.adapted(caller_key)
-            self._misses.pop_miss(key)
-            requests[key] = request = LoadRequest(key, caller_key, _no_loader, seconds, policy)
-            request.started = now
-        turns: list[Turn] = []
-        try:
-            for key in requests:
-                turn = Turn(self.turns, key)
-                turns.append(turn)
-                if not self.turns.claim(turn):
-                    turns.pop()
-            keys = [request.caller_key for request in requests.values()]
-            enter(turns)
-            values, error = yield from call(InSteps(lambda: outcome_of(read(keys))))
-            if error is None:
-                error = self._loaded_many(turns, requests, values)
-            if error is not None:
-                for turn in turns:
-                    if turn.ended is None:
-                        self.fail(turn, requests[turn.key], error)
-                return None, error
-        finally:
-            # Twice: the second call completes an interrupted one.
-            try:
-                _close_all(turns)
-            finally:
-                _close_all(turns)
-        led = {turn.key for turn in turns}
-        for key, request in requests.items():
-            if key not in led:
-                self.reconcile(request.caller_key, untagged(values.get(request.caller_key, MISSING)))
-        return values, None
-
-    def _loaded_many(
-        self, turns: list[Turn], requests: Mapping[Any, LoadRequest], values: Mapping[Any, Any]
-    ) -> BaseException | None:
-        for turn in turns:
-            request = requests[turn.key]
-            if request.caller_key in values:
-                _, error = self.outcome(turn, request, values[request.caller_key])
-                if error is not None:
-                    return error
-            else:
-                # Nothing was found, which counts as a load, too.
-                if request.policy.source is None:
-                    self._misses.count_load(request.watched, self._core.now() - request.started, request.group)
-                turn.end(End.AGAIN)
-        return None
-
     def reconcile(self, key: Any, value: Any) -> None:
         """Drop the entry of ``key`` unless its value equals ``value``, which was just read from the source (MISSING if
         there was none). A load in progress does not store its value, since either value may be the older one."""
@@ -509,18 +441,9 @@ class Loads:
         self.forget_failures()
 
 
-def _close_all(turns: list[Turn]) -> None:
-    for turn in turns:
-        turn.close()
-
-
 def _apart(key: Any) -> tuple[str, Any]:
     """Return the key of the turns of loads apart, for a key of the core."""
     return "load", key
-
-
-def _no_loader() -> Any:
-    """Stand in for the loader of a value that was loaded together with others."""
 
 
 def _is_same(one: Any, other: Any) -> bool:
