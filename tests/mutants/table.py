@@ -197,8 +197,8 @@ MUTANTS = [
     Mutant(
         "an invalid item of set_many changes nothing",
         "engine/entry_writer.py",
-        "        for *_, value in begun:\n            check_reusable(value)\n",
-        "",
+        "            self.adapted(key)\n            check_reusable(value)\n",
+        "            self.adapted(key)\n",
         WRITING,
     ),
     Mutant(

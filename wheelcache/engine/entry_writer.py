@@ -208,7 +208,11 @@ class EntryWriter(WriteState):
         key = self.adapted(key)
         labels = self._labels(key, tags, since, group)
         weight, removed = self._begin(key, value)
-        return self._end(key, self._set(key, value, seconds, grace, exact, weight, labels, removed), removed)
+        outcome = self._core.set(key, value, seconds, grace, exact, weight, labels, removed)
+        if outcome == OUTDATED and labels is not None and labels[0]:
+            # Readers must not receive the older value after this call. A waiter may then set a newer one.
+            self._core.delete(key, removed=removed)
+        return self._end(key, outcome, removed)
 
     def add(self, key: Any, value: Any, ttl: TTL, tags: tuple[str, ...] = (), since: int = 0) -> int:
         """Store ``value``, without jitter, unless the key exists. Return the core's outcome. See ``set``."""
@@ -227,26 +231,12 @@ class EntryWriter(WriteState):
         tags: tuple[str, ...] = (),
     ) -> list[Any]:
         """Store the pairs of key and value. Return the keys that were not stored."""
-        seconds = self.seconds(ttl)
+        seconds, items = self.seconds(ttl), list(items)
         # All items are checked before the first write, so an invalid one changes nothing.
-        begun = [(caller_key, self.adapted(caller_key), value) for caller_key, value in items]
-        for *_, value in begun:
+        for key, value in items:
+            self.adapted(key)
             check_reusable(value)
-        together, removed, refused = 0, self.listener.list(), []
-        try:
-            for caller_key, key, value in begun:
-                labels = self._labels(key, tags)
-                weight = self._begin(key, value)[0]
-                outcome = self._set(key, value, seconds, 0.0, exact, weight, labels, removed)
-                together |= outcome
-                if outcome == OUTDATED:
-                    self.refused(key)
-                if not outcome & STORED:
-                    refused.append(caller_key)
-        finally:
-            # Also if the weigher raises: the values before are stored.
-            self.announce(together, removed, len(begun))
-        return refused
+        return [key for key, value in items if not self.set(key, value, seconds, exact=exact, tags=tags) & STORED]
 
     def update(self, key: Any, function: Callable[[Any], Any]) -> Any:
         """Replace a value by ``function(value)``; keep its times. Return the new value, or MISSING without an entry."""
@@ -300,25 +290,21 @@ class EntryWriter(WriteState):
     def delete(self, key: Any) -> Any:
         """Remove an entry. Return its value if it was fresh and current, otherwise MISSING."""
         key = self.adapted(key)
-        return self._delete(key)
-
-    def delete_many(self, keys: Iterable[Any]) -> int:
-        """Remove entries. Return the number of removed entries that were fresh and current."""
-        begun = [self.adapted(key) for key in keys]
-        return len([key for key in begun if self._delete(key) is not MISSING])
-
-    def _delete(self, key: Any) -> Any:
         if self.watchers:
             self.writing(key)
-        if self.is_plain:
-            value = self._core.delete(key, MISSING)
-        else:
-            removed = self.listener.list()
-            value = self._core.delete(key, MISSING, removed=removed)
-            self.listener.notify(removed)
+        removed = self.listener.list()
+        value = self._core.delete(key, MISSING, removed=removed)
+        self.listener.notify(removed)
         if self.watchers:
             self.deleted(key)
         return value
+
+    def delete_many(self, keys: Iterable[Any]) -> int:
+        """Remove entries. Return the number of removed entries that were fresh and current."""
+        keys = list(keys)
+        for key in keys:
+            self.adapted(key)
+        return len([key for key in keys if self.delete(key) is not MISSING])
 
     # Other writes, with keys of the core.
 
@@ -330,23 +316,6 @@ class EntryWriter(WriteState):
         if self.watchers:
             self.writing(key)
         return weight, None if self.listener.function is None else []
-
-    def _set(
-        self,
-        key: Any,
-        value: Any,
-        ttl: float | None,
-        grace: float,
-        exact: bool,
-        weight: int,
-        labels: Labels | None,
-        removed: Removals | None,
-    ) -> int:
-        outcome = self._core.set(key, value, ttl, grace, exact, weight, labels, removed)
-        if outcome == OUTDATED and labels is not None and labels[0]:
-            # Readers must not receive the older value after this call. A waiter may then set a newer one.
-            self._core.delete(key, removed=removed)
-        return outcome
 
     def _end(self, key: Any, outcome: int, removed: Removals | None) -> int:
         """Handle the outcome of a write, and return it."""
@@ -375,10 +344,9 @@ class EntryWriter(WriteState):
             self.discard(key)
             return 0, None
         labels = (names, 0, group) if names or group is not None else None
-        if self.is_plain:
-            return self._core.fill(key, value, ttl, watch, grace, 0, labels), None
-        removed = self.listener.list()
-        return self._core.fill(key, value, ttl, watch, grace, self.weigh(key, value), labels, removed), removed
+        weight = 0 if self._weigher is None else self.weigh(key, value)
+        removed: Removals | None = None if self.listener.function is None else []
+        return self._core.fill(key, value, ttl, watch, grace, weight, labels, removed), removed
 
     def drop_tag(self, name: str) -> int:
         """Turn all entries with a tag, given by the core's name, into misses. Return how many of them are in memory.

@@ -269,50 +269,44 @@ class Loads:
             value: the stored form of the value, which may be Unstored or Tagged. MISSING if there is none to store.
 
         Raises:
-            Exception: an error of the weigher, with which the turn has ended.
+            Exception: an error of the weigher. The caller calls ``fail``.
         """
         stored: tuple[int, Removals | None] | None = None
         source = request.policy.source
         turn.loader_returned = True
-        try:
-            if value is MISSING:
-                # The store has no value.
-                pass
-            elif type(value) is Unstored:
-                request.is_computed &= value.is_computed
+        if type(value) is Unstored:
+            request.is_computed &= value.is_computed
+            value = value.value
+        elif value is not MISSING:
+            if type(value) is Tagged:
+                turn.names = request.names = self._writer.tag_names(turn.key, value.tags)
                 value = value.value
-            else:
-                if type(value) is Tagged:
-                    turn.names = request.names = self._writer.tag_names(turn.key, value.tags)
-                    value = value.value
-                # A turn that is ALONE has no watch.
-                if turn.watch is not None and turn.ended is None and not turn.is_superseded:
-                    ttl, grace = (request.ttl, request.grace) if source is None else source.lifetime(turn.key)
-                    stored = self._writer.store(turn.key, value, ttl, grace, turn.watch, request.names, request.group)
-            if turn.is_superseded or (
-                source is not None and source.keeps_for_outages and (stored is None or not stored[0] & STORED)
-            ):
-                # Drop an older value before the caller continues: a thread that superseded the turn may be slower. A
-                # watch that was broken between its beginning and that of the turn shows a store of such a value.
-                self.drop_other(turn.key, value)
-            if request.is_computed and source is None:
-                self._misses.count_load(request.watched, self._core.now() - request.started, request.group)
-            if self.backoff.failures:
-                self.backoff.succeeded(turn.key)
-            turn.end(End.VALUE, value)
-        except BaseException as error:
-            self.fail(turn, request, error)
-            raise
+            # A turn that is ALONE has no watch.
+            if turn.watch is not None and turn.ended is None and not turn.is_superseded:
+                ttl, grace = (request.ttl, request.grace) if source is None else source.lifetime(turn.key)
+                stored = self._writer.store(turn.key, value, ttl, grace, turn.watch, request.names, request.group)
+        if turn.is_superseded or (
+            source is not None and source.keeps_for_outages and (stored is None or not stored[0] & STORED)
+        ):
+            # Drop an older value before the caller continues: a thread that superseded the turn may be slower. A watch
+            # that was broken between its beginning and that of the turn shows a store of such a value.
+            self.drop_other(turn.key, value)
+        if request.is_computed and source is None:
+            self._misses.count_load(request.watched, self._core.now() - request.started, request.group)
+        if self.backoff.failures:
+            self.backoff.succeeded(turn.key)
+        turn.end(End.VALUE, value)
         if stored is not None and (stored[0] != self._writer.usual_outcome or not self._writer.is_plain):
             self._writer.announce(*stored)
         return value
 
     def outcome(self, turn: Turn, request: LoadRequest, value: Any) -> Outcome:
-        """Do the same as ``finish``, and return an error instead of raising it."""
+        """Do the same as ``finish``, and return an error instead of raising it, after ``fail``."""
         # Not in the callers: Python raises a signal's exception at a nested ``try``, outside of the outer one.
         try:
             return self.finish(turn, request, value), None
         except BaseException as error:
+            self.fail(turn, request, error)
             return None, error
 
     def fail(self, turn: Turn, request: LoadRequest, error: BaseException, *, is_logged: bool = False) -> None:
