@@ -57,7 +57,6 @@ class EntryWriter(WriteState):
 
     Attributes:
         name: the name of the cache.
-        has_weigher: whether entries have weights.
         listener: notified of removals.
         watchers: notified of writes. Their order does not matter.
         usual_outcome: the outcome of a ``set`` that needs no further work. It equals no outcome if the next write must
@@ -66,7 +65,7 @@ class EntryWriter(WriteState):
 
     __slots__ = (
         *("_attaching", "_start_jobs", "_core", "_driver", "_keys", "_gate", "_ttl", "_undecoded", "_weigher"),
-        *("has_weigher", "listener", "name", "watchers"),
+        *("listener", "name", "watchers"),
     )
 
     def __init__(
@@ -88,7 +87,6 @@ class EntryWriter(WriteState):
         self._weigher: Weigher | None = (
             partial(size_of, entry_bytes=core.entry_bytes) if weigher is size_of else weigher
         )
-        self.has_weigher = weigher is not None
         self._keys = keys
         self._ttl: float | None = options.ttl
         self._gate = gate
@@ -170,6 +168,7 @@ class EntryWriter(WriteState):
         return options.ttl("ttl", ttl)
 
     def weigh(self, key: Any, value: Any) -> int:
+        """Return the weight of an entry, whose key is that of the core; 0 without a weigher."""
         if self._weigher is None:
             return 0
         return options.whole("the result of the weigher", self._weigher(unwrap(key), value))

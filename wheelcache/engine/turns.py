@@ -171,21 +171,12 @@ class Turn:
 
     # For the leader.
 
-    @property
-    def is_open(self) -> bool:
-        """Whether other callers find the turn. It is not ALONE and has not ended, and this is no child of a fork."""
-        return self.turns.open.get(self.key) is self
-
-    def is_outdated(self, names: tuple[str, ...] | None = None) -> bool:
-        """Return whether any process has written the key, or dropped a tag, since the computation began.
-
-        Args:
-            names: the tags of the value; by default those of the turn.
-        """
+    def is_outdated(self) -> bool:
+        """Return whether any process has written the key, or dropped a tag, since the computation began."""
         if self.is_superseded:
             return True
         # Without a watch, the computation has not begun.
-        return self.watch is not None and self.turns.is_outdated(self.watch, self.names if names is None else names)
+        return self.watch is not None and self.turns.is_outdated(self.watch, self.names)
 
     def is_late_to_join(self) -> bool:
         """Return whether a caller that joins now may be newer than the value."""
