@@ -7,6 +7,7 @@ way, each response that is not stored appends its reason, its path and its view.
 
 from __future__ import annotations
 
+import threading
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -16,7 +17,6 @@ from wheelcache.engine.keys import NO_VIEW, kept_name
 from wheelcache.engine.stats import MOST_GROUPS
 from wheelcache.pages.page_stats import PageStats
 from wheelcache.pages.reasons import MOST_REASONS, REASONS, Refusal
-from wheelcache.runtime.shared_objects import lazy_lock
 from wheelcache.watch.busiest import FULL, LONGEST_PATH, NOT_STORED, NamedPaths, Occurrences
 
 Counts = Mapping[tuple[str, str], tuple[int, dict[str, Any]]]
@@ -48,7 +48,7 @@ class Figures:
     ) -> None:
         self.rehearsed = rehearsed
         self._change_mode = change_mode
-        self._lock = lazy_lock()
+        self._lock = threading.Lock()
         self._sizes: deque[int] = deque()
         self._counts: Counter[str] = Counter()
         self._reasons: Counter[str] = Counter()
@@ -61,7 +61,7 @@ class Figures:
 
     def count(self, name: str, size: int = 0) -> None:
         """Add 1 to a field of ``PageStats``, and ``size`` to the bytes that were sent."""
-        with self._lock.get():
+        with self._lock:
             self._counts[name] += 1
             self._counts["bytes_sent"] += size
 
@@ -90,7 +90,7 @@ class Figures:
 
     def fold(self) -> None:
         """Add up the sizes and the paths since the last call."""
-        with self._lock.get():
+        with self._lock:
             for _ in range(len(self._sizes)):
                 self._counts["bytes_sent"] += self._sizes.popleft()
                 self._counts["fresh"] += 1
@@ -113,7 +113,7 @@ class Figures:
 
     def stats(self) -> PageStats:
         paths = self.paths()
-        with self._lock.get():
+        with self._lock:
             found: dict[str, Any] = {**self._counts, "not_stored": dict(self._reasons)}
         found |= {kind: paths.numbers(kind) for kind in MOST_NAMES}
         return PageStats(**found)
@@ -121,7 +121,7 @@ class Figures:
     def figures(self) -> figures.Figures:
         """Return the counts of ``stats`` only, which takes less time, with the reasons of ``REASONS``."""
         self.fold()
-        with self._lock.get():
+        with self._lock:
             found: dict[str, Any] = {**self._counts, "not_stored": self._reasons}
             counts, views = PageStats(**found).counts(), dict(self._views)
         return figures.Figures(PageStats.of(counts), self.unsent, views)
@@ -130,7 +130,7 @@ class Figures:
         """Return a copy of the paths of ``stats``."""
         self.fold()
         copy = NamedPaths(MOST_NAMES)
-        with self._lock.get():
+        with self._lock:
             copy.merge(self._paths)
         return copy
 
@@ -140,19 +140,19 @@ class Figures:
         self._change_mode(mode)
 
     def unpublished_paths(self) -> list[Occurrences]:
-        with self._lock.get():
+        with self._lock:
             return self._paths.unpublished()
 
     def published_paths(self, occurrences: list[Occurrences]) -> None:
-        with self._lock.get():
+        with self._lock:
             self._paths.published(occurrences)
 
     def publish_paths_again(self) -> None:
-        with self._lock.get():
+        with self._lock:
             self._paths.publish_again()
 
     def after_fork_in_child(self) -> None:
-        self._lock.forget()
+        self._lock = threading.Lock()
         self.unsent = 0
         self._sizes.clear()
         self._new_paths.clear()
