@@ -10,17 +10,19 @@ from __future__ import annotations
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
-from wheelcache.engine import figures
 from wheelcache.engine.keys import NO_VIEW, kept_name
-from wheelcache.engine.stats import MOST_GROUPS
 from wheelcache.pages.page_stats import PageStats
 from wheelcache.pages.reasons import MOST_REASONS, REASONS, Refusal
 from wheelcache.watch.busiest import FULL, LONGEST_PATH, NOT_STORED, NamedPaths, Occurrences
 
 Counts = Mapping[tuple[str, str], tuple[int, dict[str, Any]]]
 """Numbers and examples, by view and kind."""
+
+MOST_VIEWS: Final = 64
+"""The number of views whose refusals are counted by name: as many as a cache distinguishes groups of keys."""
 
 FOLDED_AT: Final = 4096
 """The number of hits that are added up together."""
@@ -103,7 +105,7 @@ class Figures:
                         # The application makes up too many.
                         name = "other"
                     self._reasons[name] += 1
-                    self._views[view if view in self._views or len(self._views) < MOST_GROUPS else ""] += 1
+                    self._views[view if view in self._views or len(self._views) < MOST_VIEWS else ""] += 1
                 self._paths.add(kind, name[:LONGEST_PATH], path)
 
     def fold_if_many(self) -> None:
@@ -113,18 +115,18 @@ class Figures:
 
     def stats(self) -> PageStats:
         paths = self.paths()
-        with self._lock:
-            found: dict[str, Any] = {**self._counts, "not_stored": dict(self._reasons)}
-        found |= {kind: paths.numbers(kind) for kind in MOST_NAMES}
-        return PageStats(**found)
+        return replace(self.figures(), not_stored_paths=paths.numbers(NOT_STORED), full_variants=paths.numbers(FULL))
 
-    def figures(self) -> figures.Figures:
-        """Return the counts of ``stats`` only, which takes less time, with the reasons of ``REASONS``."""
+    def figures(self) -> PageStats:
+        """Return ``stats`` without the paths, which takes less time."""
         self.fold()
         with self._lock:
-            found: dict[str, Any] = {**self._counts, "not_stored": self._reasons}
-            counts, views = PageStats(**found).counts(), dict(self._views)
-        return figures.Figures(PageStats.of(counts), self.unsent, views)
+            numbers: dict[str, Any] = {**self._counts}
+            return PageStats(**numbers, not_stored=dict(self._reasons), refused_by_view=dict(self._views))
+
+    @property
+    def weight(self) -> int:
+        return self.unsent
 
     def paths(self) -> NamedPaths:
         """Return a copy of the paths of ``stats``."""

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, Final
 
-from wheelcache.engine.stats import Row, Stats
+from wheelcache.engine.stats import Stats
 from wheelcache.watch.busiest import FULL, NOT_STORED, NamedPaths
-from wheelcache.watch.key_groups import Groups, changes, group_stats, merged
+from wheelcache.watch.key_groups import Groups, changes, merged
 from wheelcache.watch.page_paths import FullPage, full_pages, no_paths
-from wheelcache.watch.rows import GAUGES, NOTHING, added, stats_of, subtracted
+from wheelcache.watch.rows import GAUGES, NOTHING, Row, added, stats_of, subtracted
 from wheelcache.watch.tables import MINUTE
 
 
@@ -198,15 +198,14 @@ class Sum:
     def of_cache(self, name: str) -> CacheFigures:
         """Return the sum as the figures of the cache ``name``."""
         common = self._common()
-        groups = group_stats(changes(self.groups, self.base_groups))
-        stats = common["stats"] = replace(common["stats"], groups=groups)
+        stats = common["stats"]
         if stats.pages is not None:
             pages = replace(stats.pages, **{kind: self.paths.numbers(kind) for kind in (NOT_STORED, FULL)})
             common["stats"] = replace(stats, by_guest={**stats.by_guest, "pages": pages})
         return CacheFigures(
             **common,
             name=name,
-            counted=replace(self._stats(self.counts), groups=group_stats(self.groups)),
+            counted=self._stats(self.counts, self.groups),
             workers=len(self.processes),
             since=None if self.since == inf else self.since,
             reset_at=self.reset_at,
@@ -226,7 +225,7 @@ class Sum:
         bounds = self.gauges or self.settings
         hits, stale_hits, misses, store_hits, seconds = (int(self.gauges.get(name, 0)) for name in MINUTE)
         return {
-            "stats": self._stats(subtracted(self.counts, self.base)),
+            "stats": self._stats(subtracted(self.counts, self.base), changes(self.groups, self.base_groups)),
             "minute": Rate(hits, stale_hits, misses, store_hits if self._has("store") else None, seconds),
             "peak": int(self.gauges.get("peak", 0)),
             "max_entries": _whole(bounds.get("max_entries")),
@@ -236,9 +235,9 @@ class Sum:
             "lag": self.gauges.get("lag"),
         }
 
-    def _stats(self, counts: Row) -> Stats:
+    def _stats(self, counts: Row, groups: Groups) -> Stats:
         gauges = [self.gauges.get(name, 0) for name in GAUGES]
-        return stats_of(counts, gauges, [name for name in ("store", "pages") if self._has(name)])
+        return stats_of(counts, gauges, [name for name in ("store", "pages") if self._has(name)], groups)
 
     def _has(self, part: str) -> bool:
         return bool((self.gauges or self.settings).get(f"has_{part}"))

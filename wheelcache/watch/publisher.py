@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from wheelcache.core import IMPLEMENTATION
 from wheelcache.engine.figures import StatsReader
-from wheelcache.engine.stats import Row
 from wheelcache.errors import CacheClosed, FileUnusable
 from wheelcache.runtime import lifecycle
 from wheelcache.runtime.clock import Clock, SystemClock, this_process
@@ -36,7 +35,7 @@ from wheelcache.watch.page_paths import add_paths
 from wheelcache.watch.recorder import Recorder, Steps
 from wheelcache.watch.rehearsals import Rehearsed, add_rehearsed, modes_in
 from wheelcache.watch.releases import this_release
-from wheelcache.watch.rows import NOTHING, subtracted
+from wheelcache.watch.rows import NOTHING, Row, subtracted
 from wheelcache.watch.site_file import PATIENCE, USE, SiteFile
 from wheelcache.watch.tables import (
     NO_LEVELS,

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from wheelcache.cache import Cache
 from wheelcache.core import IMPLEMENTATION
-from wheelcache.engine.stats import NO_BUCKETS, Row
+from wheelcache.engine.stats import LOAD_BOUNDS
 from wheelcache.errors import CacheClosed, FileUnusable
 from wheelcache.runtime.clock import SystemClock, this_process
 from wheelcache.watch.event_log import Event, add_events, events_in
@@ -34,7 +34,7 @@ from wheelcache.watch.publisher import INTERVAL
 from wheelcache.watch.recorder import Recorder
 from wheelcache.watch.rehearsals import Outcome, modes_in, put_mode, rehearsed_in
 from wheelcache.watch.releases import TOGETHER, Release, releases_in
-from wheelcache.watch.rows import COUNTS, NOTHING, reading_of
+from wheelcache.watch.rows import COUNTS, NOTHING, Row, reading_of
 from wheelcache.watch.site_file import USE, SiteFile, lives
 from wheelcache.watch.spans import Span, Within
 from wheelcache.watch.tables import (
@@ -70,7 +70,7 @@ _SUMMED: Final[dict[str, tuple[str, ...]]] = {
     "store_errors": ("read_errors", "write_errors"),
     **{name: (name,) for name in ("loads", "load_timeouts", "refreshes_dropped", "pages_variants_removed")},
     "store_refused": ("read_refused", "write_refused"),
-    "store_calls": tuple(f"{kind}_{place}" for kind in ("read", "write") for place in range(len(NO_BUCKETS))),
+    "store_calls": tuple(f"{kind}_{place}" for kind in ("read", "write") for place in range(len(LOAD_BOUNDS) + 1)),
 }
 """The counts of an ``OverviewStep``, and the columns of which each is the sum."""
 
