@@ -362,8 +362,6 @@ class Loads:
         seconds = max(0.0, seconds)
         self.counts.ended(seconds, "load_failures" if has_failed else "loads")
         self._core.count_load(key, seconds, group=group)
-        if self._observer is not None:
-            self._observer.loaded(key, seconds)
 
     def count_end(self, request: LoadRequest, value: Any, *, has_failed: bool) -> None:
         """Count a look-up that has ended as a miss, unless it was counted, or its caller counts it."""
