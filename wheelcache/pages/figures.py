@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from wheelcache.engine.keys import NO_VIEW, kept_name
+from wheelcache.engine.keys import NO_VIEW
 from wheelcache.pages.page_stats import PageStats
 from wheelcache.pages.reasons import MOST_REASONS, REASONS, Refusal
 from wheelcache.watch.busiest import FULL, LONGEST_PATH, NOT_STORED, NamedPaths, Occurrences
@@ -23,6 +23,9 @@ Counts = Mapping[tuple[str, str], tuple[int, dict[str, Any]]]
 
 MOST_VIEWS: Final = 64
 """The number of views whose refusals are counted by name: as many as a cache distinguishes groups of keys."""
+
+LONGEST_VIEW: Final = 96
+"""The bytes of the name of a view. The rest is cut off."""
 
 FOLDED_AT: Final = 4096
 """The number of hits that are added up together."""
@@ -74,7 +77,9 @@ class Figures:
             path: the path of the request, without its query, one character for each byte.
             view: the name of the view that made it, or NO_VIEW.
         """
-        self._add_path(NOT_STORED, refusal.reason, path, kept_name(view))
+        # As the core keeps the name of a group of keys.
+        view = view.encode(errors="replace")[:LONGEST_VIEW].decode(errors="ignore")
+        self._add_path(NOT_STORED, refusal.reason, path, view)
 
     def variants_full(self, path: str, field: str) -> None:
         """Count a variant that was removed because its page had too many.

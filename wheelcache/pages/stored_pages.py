@@ -8,7 +8,6 @@ began before the drop is refused by the core in the step that stores it. Other p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from functools import partial
 from itertools import chain
 from math import ceil, inf
@@ -18,7 +17,6 @@ from typing import Any, Final
 from wheelcache.cache import Cache
 from wheelcache.core.contract import OUTDATED, STORED
 from wheelcache.engine.keys import INTERNAL, NO_VIEW
-from wheelcache.errors import MissingKey
 from wheelcache.pages.figures import Figures
 from wheelcache.pages.keys import ALL, SOFT, host_tag, page_tags, parts_of_url, prefix_tag, url_tag
 from wheelcache.pages.marks import Facts, Mark
@@ -139,9 +137,8 @@ class StoredPages:
         fields = page.fields
         if type(found) is Variants and fields <= found.fields:
             # A variant must not outlive the list of variants.
-            with suppress(MissingKey):
-                if (self._cache.expires_in(key) or 0.0) < ttl:
-                    self._cache.touch(key, ttl)
+            if 0.0 < self._engine.seconds_left(key) < ttl:
+                self._cache.touch(key, ttl)
             return found
         if type(found) is Variants:
             fields |= found.fields

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from wheelcache.engine.stats import Stats
 from wheelcache.watch.busiest import FULL, NOT_STORED, NamedPaths
@@ -58,6 +58,22 @@ class Rate:
         return count / self.requests if self.requests else None
 
 
+class Process(NamedTuple):
+    """A living process of a site.
+
+    Attributes:
+        started, published: the times at which it was started and has published, in seconds since 1970.
+        thread: the state of its wheel thread: "running", "parked", "not started", or "refused" by the system.
+        core: the core that it runs, "compiled" or "python".
+    """
+
+    pid: int
+    started: float
+    published: float
+    thread: str
+    core: str
+
+
 @dataclass(slots=True, kw_only=True)
 class Figures:
     """The figures of one cache, in one process or in several.
@@ -93,10 +109,7 @@ class WorkerFigures(Figures):
 
     Attributes:
         worker: distinguishes the process from all others, even from a later one with the same ``pid``.
-        started, published: the times at which the process was started and the figures were published, in seconds since
-            1970.
-        thread: the wheel thread of the process: "running", "parked", "not started", or "refused" by the system.
-        core: the core that the process runs, "compiled" or "python".
+        pid, started, published, thread, core: see ``Process``.
     """
 
     worker: int
@@ -116,28 +129,37 @@ class CacheFigures(Figures):
 
     Attributes:
         counted: all counts, including those of processes that have exited; the gauges are those of living workers.
-        workers: the number of processes that have the cache.
+        processes: the processes that have the cache.
         since: the start of the first process whose counts are included, in seconds since 1970; None without one.
         reset_at: the time of the last reset; None if there was none.
-        refused: the number of workers to which the system refused a wheel thread.
         killed: the number of workers that ended abruptly, since the first one.
         published: the time of the last publication, in seconds since 1970; None if there was none.
-        cores: the cores that the processes run.
-        pids: the numbers of the processes.
         full_pages: the pages that had too many variants since the reset, those with most of them first.
     """
 
     name: str
     counted: Stats
-    workers: int
+    processes: Collection[Process]
     since: float | None
     reset_at: float | None
-    refused: int
     killed: int
     published: float | None
-    cores: tuple[str, ...]
-    pids: tuple[int, ...]
     full_pages: tuple[FullPage, ...]
+
+    @property
+    def workers(self) -> int:
+        """The number of processes that have the cache."""
+        return len(self.processes)
+
+    @property
+    def refused(self) -> int:
+        """The number of workers to which the system refused a wheel thread."""
+        return sum(each.thread == "refused" for each in self.processes)
+
+    @property
+    def cores(self) -> list[str]:
+        """The cores that the processes run."""
+        return sorted({each.core for each in self.processes})
 
     @property
     def fullness(self) -> float | None:
@@ -153,7 +175,7 @@ class Sum:
     Attributes:
         counts, base: all counts, and the counts at the reset.
         settings: the settings that were published last, for a cache without a living worker.
-        processes: the processes that have the cache.
+        processes: the processes that have the cache, by their number.
         gauges: the combined values of ``GAUGES_OF_WORKER``, by name.
         paths: the paths of pages since the reset.
         groups, base_groups: the counts of the groups of keys, and those at the reset.
@@ -164,13 +186,10 @@ class Sum:
     since: float = inf
     reset_at: float | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
-    processes: frozenset[int] = frozenset()
+    processes: Mapping[int, Process] = field(default_factory=dict)
     gauges: Mapping[str, Any] = field(default_factory=dict)
-    refused: int = 0
     killed: int = 0
     published: float | None = None
-    cores: frozenset[str] = frozenset()
-    pids: frozenset[int] = frozenset()
     paths: NamedPaths = field(default_factory=no_paths)
     groups: Groups = field(default_factory=dict)
     base_groups: Groups = field(default_factory=dict)
@@ -180,7 +199,6 @@ class Sum:
         self.since = min(self.since, other.since)
         self.reset_at = _latest(self.reset_at, other.reset_at)
         self.published = _latest(self.published, other.published)
-        self.refused += other.refused
         self.killed += other.killed
         self.settings = self.settings or other.settings
         if self.gauges and other.gauges:
@@ -188,9 +206,7 @@ class Sum:
                 name: COMBINERS.get(name, _sum)((self.gauges[name], other.gauges[name])) for name in self.gauges
             }
         self.gauges = self.gauges or other.gauges
-        self.processes |= other.processes
-        self.cores |= other.cores
-        self.pids |= other.pids
+        self.processes = {**self.processes, **other.processes}
         self.paths.merge(other.paths)
         self.groups = merged(self.groups, other.groups)
         self.base_groups = merged(self.base_groups, other.base_groups)
@@ -206,14 +222,11 @@ class Sum:
             **common,
             name=name,
             counted=self._stats(self.counts, self.groups),
-            workers=len(self.processes),
+            processes=self.processes.values(),
             since=None if self.since == inf else self.since,
             reset_at=self.reset_at,
-            refused=self.refused,
             killed=self.killed,
             published=self.published,
-            cores=tuple(sorted(self.cores)),
-            pids=tuple(sorted(self.pids)),
             full_pages=full_pages(self.paths),
         )
 

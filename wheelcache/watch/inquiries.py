@@ -57,7 +57,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from wheelcache.core.access import Serialized
 from wheelcache.core.contract import BATCH, Record
-from wheelcache.engine.codec import size_of
 from wheelcache.engine.glob_pattern import matcher
 from wheelcache.engine.keys import callers_tags, matching, text_of, unwrap
 from wheelcache.engine.observed import ObservedCache
@@ -169,7 +168,7 @@ class Inspector:
         found = {
             "found": True,
             "seconds_left": self._seconds_left(record),
-            "bytes": self._size(record),
+            "bytes": self._cache.bytes_of(record),
             "type": kind,
             "tags": sorted(callers_tags(record.tags)),
         }
@@ -206,7 +205,7 @@ class Inspector:
             began = time.thread_time()
             if self._is_there(record):
                 key = _listed(record.key)
-                found[key] = (key, self._size(record), self._seconds_left(record))
+                found[key] = (key, self._cache.bytes_of(record), self._seconds_left(record))
             seconds += time.thread_time() - began
             if seconds > MAX_SECONDS:
                 break
@@ -225,9 +224,6 @@ class Inspector:
         # The range begins below 0.0, so that the first entries are chosen as often as the others.
         starts = (max(0.0, SystemRandom().uniform(-SAMPLED / entries, 1.0)) for _ in range(SPOTS))
         return chain.from_iterable(self._core.scan(start=start).step(SAMPLED) for start in starts)
-
-    def _size(self, record: Record) -> int:
-        return size_of(unwrap(record.key), record.value, entry_bytes=self._core.entry_bytes)
 
     def _seconds_left(self, record: Record) -> float | None:
         fresh_until = record.times.fresh_until

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from wheelcache.cache import Cache, caches
-from wheelcache.engine.codec import size_of
 from wheelcache.engine.observed import ObservedCache
 from wheelcache.runtime.periodic_jobs import PeriodicJob
 from wheelcache.watch.cache_events import CacheEvents
@@ -43,8 +42,6 @@ class Observer:
         self.stats = stats = cache.figures
         name, directory = options.name, options.figures_dir
         self.publishes = directory is not None
-        # Without a weigher, the core itself weighs the entries, in bytes. The weights of pages are bytes.
-        self._weighs_bytes = options.max_weight is not None and options.weigher in (None, size_of)
         self.recorder = Recorder(name, stats, self.state, clock, keeps_steps=self.publishes)
         self._failures = RecentFailures()
         self.events = CacheEvents(name, self._failures)
@@ -58,7 +55,7 @@ class Observer:
             inquiries = Inquiries(encoded(name), self.inspector)
             publisher, thread, in_use = publisher_of(directory), self.thread, cache.is_in_use
             self.publication = Publication(
-                publisher, self.recorder, inquiries, self.events, stats, thread, in_use, clock
+                publisher, self.recorder, inquiries, self.events, lambda: self.pages, thread, in_use, clock
             )
         self.jobs = list(self._all_jobs())
 
@@ -82,7 +79,8 @@ class Observer:
             lag=self._cache.lag,
             max_entries=options.max_entries,
             max_weight=options.max_weight,
-            weighs_bytes=self._weighs_bytes or self.pages is not None,
+            # The weights of pages are bytes.
+            weighs_bytes=self._cache.weighs_bytes or self.pages is not None,
             has_store="store" in self.stats.by_guest,
             has_pages=self.pages is not None,
             is_shared=self.stats.is_shared,

@@ -136,7 +136,7 @@ def details(
         "groups": documents.groups(total),
         "store": documents.store(total.store),
         "pages": _pages(figures, total),
-        "cores": list(figures.cores),
+        "cores": figures.cores,
         "workers": [_worker(each) for each in site.workers(name)],
     }
 
