@@ -13,6 +13,7 @@ from wheelcache.engine.stats import COUNTERS, MISSES
 from wheelcache.errors import FileUnusable
 from wheelcache.near_cache.near_cache import NearCache
 from wheelcache.near_cache.outage_rule import OutageRule
+from wheelcache.pages.keys import NotPurgeable
 from wheelcache.pages.reasons import REASONS
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.runtime.steps import drive
@@ -21,7 +22,6 @@ from wheelcache.watch.dashboard.one_cache import Wanted
 from wheelcache.watch.dashboard.permissions import Permission
 from wheelcache.watch.dashboard.refusals import BadTarget, NotPublished, UnknownCache
 from wheelcache.watch.dashboard.responses import HEADERS, Request, respond
-from wheelcache.watch.purge_targets import NotPurgeable
 
 TOTALS = {
     *COUNTERS,

@@ -17,6 +17,7 @@ from typing import Any, Final
 from wheelcache.cache import Cache
 from wheelcache.core import HOW_TO_CHANGE, REPORT
 from wheelcache.near_cache.store_stats import StoreStats
+from wheelcache.pages.keys import check_purgeable
 from wheelcache.pages.reasons import REASONS
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.watch import documents
@@ -37,7 +38,6 @@ from wheelcache.watch.key_advice import on_keys
 from wheelcache.watch.observers import observer_of
 from wheelcache.watch.problems import headline, problems_of
 from wheelcache.watch.publisher import INTERVAL
-from wheelcache.watch.purge_targets import check_purgeable
 from wheelcache.watch.rows import reading_of
 from wheelcache.watch.site import OVERVIEW, OverviewStep, Own, Site
 from wheelcache.watch.spans import Span
