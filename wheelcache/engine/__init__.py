@@ -1,6 +1,8 @@
 """What a ``Cache`` needs around its core. ``cache_parts`` creates the parts, and gives each the objects that it needs.
 
-- ``writing/``: the path of a write. ``loading/``: loaders, stale values, refreshes, memoize.
+- ``entry_writer``: the path of a write. ``gate``: whether the cache is unused, open or closed.
+- ``loading/``: a value that is missing. ``request`` is what the caller asks for, ``loads`` computes and stores it,
+  ``waiting_loads`` waits, serves old values and loads in the background, ``misses`` counts, ``memoize`` decorates.
 - ``turns``: of the callers that need a value, one computes it.
 - ``codec``, ``keys``: values and keys as the core takes them.
 - ``stats``, ``figures``, ``stats_log``: what a cache counts, and the line that it logs.

@@ -66,7 +66,7 @@ class StoredPages:
         self.miss_cause, self._count_miss, self._count_load = (
             core.miss_cause,
             core.count_miss,
-            cache.engine.loads().count,
+            cache.engine.misses().count_load,
         )
         self._cache = cache
         self._engine = cache.engine
