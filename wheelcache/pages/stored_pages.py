@@ -63,11 +63,8 @@ class StoredPages:
             self._shared = SharedPurges(f"pages {options.name}", self._purge, partial(self._purge, ALL, False))
         self.find: Callable[[str], Any] = cache.find if self._shared is None else self._shared.before(cache.find)
         core, self.start_jobs = cache.engine.core(), cache.engine.start_jobs
-        self.miss_cause, self._count_miss, self._count_load = (
-            core.miss_cause,
-            core.count_miss,
-            cache.engine.misses().count_load,
-        )
+        self.miss_cause, self._count_miss = core.miss_cause, core.count_miss
+        self._count_load = cache.engine.misses().count_load
         self._cache = cache
         self._engine = cache.engine
         self._options = options
