@@ -25,8 +25,7 @@ from typing import Final
 
 from wheelcache.errors import FileUnusable
 from wheelcache.host_cache.statements import FORMAT
-from wheelcache.runtime.clock import SystemClock
-from wheelcache.runtime.machine_clock import moment
+from wheelcache.runtime.clock import SystemClock, moment
 from wheelcache.runtime.private_files import (
     NEEDS_UNIX,
     FileLocked,

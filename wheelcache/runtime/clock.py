@@ -1,7 +1,15 @@
 """Time as an argument: the system's clocks, and a clock that stands still until a test moves it.
 
-Everything in wheelcache accepts ``clock``, a callable that returns seconds as a float; the default is
-``machine_clock.now``. With a ``ManualClock``, no thread runs: moving the clock advances the wheels.
+Everything in wheelcache accepts ``clock``, a callable that returns seconds as a float; the default is ``now``. With a
+``ManualClock``, no thread runs: moving the clock advances the wheels.
+
+``now`` and ``moment`` are the clock of the machine, which all its processes share, in seconds and in nanoseconds.
+It counts the time during which the machine is suspended, so an entry of an hour does not survive a night. On Linux and
+macOS, ``time.monotonic`` does not count it. ``core/platform.pxi`` reads the same clock. No library that freezes the
+time in tests moves it.
+
+Locks and selectors wait by a clock that stands still during a suspension. So a thread that sleeps until a time of this
+clock may wake up too late, and compares the time again wherever that matters.
 """
 
 from __future__ import annotations
@@ -11,15 +19,32 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import isfinite
 from pathlib import Path
 from typing import Final, Protocol
 
-from wheelcache.runtime.machine_clock import now, real
 from wheelcache.runtime.shared_objects import WeakRegistry
 
 Clock = Callable[[], float]
+
+now: Callable[[], float]
+moment: Callable[[], int]
+
+
+def real(name: str) -> Callable[[], float]:
+    """Return ``time.<name>``, even if this is imported while freezegun has replaced it."""
+    freezegun = sys.modules.get("freezegun.api")
+    function: Callable[[], float] = getattr(freezegun, f"real_{name}", None) or getattr(time, name)
+    return function
+
+
+if sys.platform == "win32":
+    now, moment = partial(real("monotonic")), partial(real("monotonic_ns"))
+else:
+    # Elsewhere, CLOCK_MONOTONIC is the best there is. macOS counts suspensions in it.
+    SYSTEM_CLOCK: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    now, moment = partial(time.clock_gettime, SYSTEM_CLOCK), partial(time.clock_gettime_ns, SYSTEM_CLOCK)
 
 LATEST: Final = float(1 << 40)
 """The largest time of a ``ManualClock`` in seconds: 34,865 years, at which a float still resolves a quarter of a

@@ -37,7 +37,6 @@ from urllib.parse import quote_from_bytes
 from wheelcache.errors import FileUnusable
 from wheelcache.runtime import lifecycle
 from wheelcache.runtime.clock import SystemClock
-from wheelcache.runtime.held_lock import HeldLock
 from wheelcache.runtime.private_files import (
     NEEDS_UNIX,
     FileLocked,
@@ -48,6 +47,7 @@ from wheelcache.runtime.private_files import (
     not_for_children,
     pause,
 )
+from wheelcache.runtime.shared_objects import HeldLock
 from wheelcache.watch.tables import SCHEMA, VERSION
 
 try:
