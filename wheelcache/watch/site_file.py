@@ -26,7 +26,6 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -43,7 +42,6 @@ from wheelcache.runtime.private_files import (
     check_private,
     locked_file,
     make_private,
-    make_private_again,
     not_for_children,
     pause,
 )
@@ -143,7 +141,7 @@ class SiteFile:
         Raises:
             FileUnusable: as for the constructor.
         """
-        make_private_again(self.directory)
+        make_private(self.directory)
 
     def write(
         self,
@@ -243,7 +241,7 @@ class SiteFile:
             FileNotFoundError, Damaged, Busy, OSError: if that fails, or instead of the exceptions of SQLite.
         """
         try:
-            check_private(self.path, self.path.lstat(), stat.S_ISREG, "a file")
+            check_private(self.path)
         except FileUnusable as error:
             raise Damaged(str(error)) from error
         with _connected(self.path) as connection:
