@@ -9,7 +9,7 @@ import pytest
 
 from tests.runtime.interruptions import Delivery, Worker, compiled_core, quiet
 from wheelcache import Cache
-from wheelcache.runtime.clock import ManualClock
+from wheelcache.runtime.wheel_driver import ManualClock
 
 pytestmark = [pytest.mark.deep, compiled_core]
 

@@ -24,7 +24,7 @@ from wheelcache.engine import options
 from wheelcache.engine.keys import KeyProxies, unwrap
 from wheelcache.errors import WheelClosed
 from wheelcache.runtime.alarm import Alarm
-from wheelcache.runtime.clock import Clock, unfrozen
+from wheelcache.runtime.clock import Clock
 from wheelcache.runtime.wheel_driver import WheelDriver
 from wheelcache.runtime.worker_pool import WorkerPool
 
@@ -106,7 +106,8 @@ class TimerWheel:
     def __init__(self, name: str, interval: float, clock: Clock, execute: Execute) -> None:
         self._name = name
         self.interval = interval
-        self.clock = unfrozen(clock)
+        self.driver = WheelDriver(self, interval, clock)
+        self.clock = self.driver.clock
         self._origin = self.clock()
         self._execute = execute
         self.keys = KeyProxies()
@@ -115,7 +116,6 @@ class TimerWheel:
         self._due: Removals = []
         self._due_events: Removals = []
         self._start_empty()
-        self.driver = WheelDriver(self, interval, clock)
 
     def __repr__(self) -> str:
         return self._name
