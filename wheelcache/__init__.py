@@ -13,7 +13,7 @@ from wheelcache.engine.loading.memoize import MemoStats
 from wheelcache.engine.loading.request import KEEP
 from wheelcache.engine.stats import Stats
 from wheelcache.errors import CacheClosed, LoadDeadlock, LoadTimeout, MissingKey, WheelClosed
-from wheelcache.runtime.clock import ManualClock
+from wheelcache.runtime.wheel_driver import ManualClock
 
 __all__ = [
     "DEFAULT_TTL",

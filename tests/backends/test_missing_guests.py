@@ -9,7 +9,7 @@ from django.test import override_settings
 
 from tests.backends.on_django import OnDjango
 from wheelcache import Cache
-from wheelcache.engine.option_table import BACKENDS, Options, rows_for
+from wheelcache.engine.option_table import Options
 
 OPTIONS = {
     "fill_wait": ("fill_waits", 5),
@@ -41,7 +41,7 @@ def test_an_option_of_a_missing_guest_is_an_error_that_names_both(adapter, remov
 @pytest.mark.parametrize("framework", ["django", "flask"])
 def test_the_table_has_no_options_of_missing_guests(remove, framework, option):
     remove(OPTIONS[option][0])
-    table = Options(rows_for(BACKENDS), framework)
+    table = Options.of_backend(framework)
     assert option not in map(str.lower, table)
     assert option not in table.checked({})
 

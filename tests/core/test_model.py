@@ -31,7 +31,7 @@ from wheelcache.core.contract import (
     RemovalCause,
 )
 from wheelcache.core.python_core import PythonCore
-from wheelcache.runtime.machine_clock import moment
+from wheelcache.runtime.clock import moment
 
 KEYS = st.integers(0, 4)
 SOME_KEYS = st.lists(KEYS, min_size=1, unique=True)

@@ -19,7 +19,7 @@ from wheelcache.core.contract import (
     WAKE,
     RemovalCause,
 )
-from wheelcache.runtime.machine_clock import moment
+from wheelcache.runtime.clock import moment
 
 EXPIRED, EVICTED, REPLACED, DELETED, CLEARED = RemovalCause
 

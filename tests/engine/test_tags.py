@@ -17,7 +17,7 @@ from tests.engine.loading.harness import Held
 from tests.runtime import forking
 from tests.waiting import PATIENCE, until
 from wheelcache import Cache, RemovalCause
-from wheelcache.runtime.machine_clock import moment
+from wheelcache.runtime.clock import moment
 
 
 class Dropped(NamedTuple):

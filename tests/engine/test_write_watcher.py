@@ -6,7 +6,7 @@ from tests.caches import QUIET
 from wheelcache import Cache
 from wheelcache.engine.keys import CALLERS
 from wheelcache.engine.write_watcher import WriteMoments, WritesSince, WriteWatcher
-from wheelcache.runtime.machine_clock import moment
+from wheelcache.runtime.clock import moment
 
 CACHES = {
     "plain": {},

@@ -7,7 +7,7 @@ from math import inf, nan
 import pytest
 
 from wheelcache import Cache
-from wheelcache.runtime.clock import ManualClock
+from wheelcache.runtime.wheel_driver import ManualClock
 
 TTL = "a number of seconds > 0"
 WHOLE = "a whole number >= 1, or None"

@@ -31,7 +31,7 @@ from pathlib import Path
 
 from tests.host_cache.workers import Master
 from wheelcache.host_cache.place import EPOCH, Place
-from wheelcache.runtime.machine_clock import moment
+from wheelcache.runtime.clock import moment
 
 KEYS = 4
 COUNTERS = 2

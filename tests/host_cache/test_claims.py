@@ -50,7 +50,7 @@ django.setup()
 from django.core.cache import cache
 from tests.waiting import PATIENCE, until, until_waiting
 from wheelcache.engine import turns
-from wheelcache.runtime.alarm import AlarmEvent
+from wheelcache.runtime.alarm import Alarm
 
 answers = {}
 
@@ -65,7 +65,7 @@ def answer(name):
     until(lambda: name in answers)
     return answers.pop(name)
 
-told = defaultdict(AlarmEvent)
+told = defaultdict(Alarm)
 values = {}
 
 def tell(name, value=None):

@@ -98,7 +98,7 @@ MUTANTS = [
     ),
     Mutant(
         "timeouts count the time during which the machine is suspended",
-        "runtime/machine_clock.py",
+        "runtime/clock.py",
         'getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)',
         "time.CLOCK_MONOTONIC",
         ("tests/runtime/test_suspended_machine.py",),

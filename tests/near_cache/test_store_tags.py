@@ -11,8 +11,7 @@ from tests.waiting import PATIENCE, until, until_waiting, waiting
 from wheelcache.core.contract import MISSING
 from wheelcache.near_cache import tokens
 from wheelcache.near_cache.store_tags import StoreTags, TaggedWrite, token_key
-from wheelcache.runtime.clock import SystemClock
-from wheelcache.runtime.machine_clock import moment
+from wheelcache.runtime.clock import SystemClock, moment
 from wheelcache.runtime.steps import drive
 
 

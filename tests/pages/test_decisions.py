@@ -9,7 +9,7 @@ from tests.pages.site import Response
 from tests.waiting import until
 from wheelcache.pages import TRACKING, bypass, grace, ttl
 from wheelcache.pages.wsgi import renewal_pool
-from wheelcache.runtime.clock import ManualClock
+from wheelcache.runtime.wheel_driver import ManualClock
 
 USUAL = {"cache-control": "max-age=60"}
 

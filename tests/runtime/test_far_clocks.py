@@ -6,7 +6,7 @@ import pytest
 
 from tests.guests import Timers, needs
 from wheelcache import Cache
-from wheelcache.runtime.clock import LATEST, ManualClock
+from wheelcache.runtime.wheel_driver import LATEST, ManualClock
 
 
 @pytest.mark.parametrize("seconds", [1e17, 1e300, 2 * LATEST])

@@ -17,7 +17,7 @@ from tests.scripts import run
 from tests.time_travel import FAR, LIBRARIES, LONG_AGO, in_real_time, real_seconds, real_seconds_for
 from tests.waiting import PATIENCE, until
 from wheelcache import Cache, LoadTimeout, ManualClock, RemovalCause
-from wheelcache.runtime import machine_clock
+from wheelcache.runtime.clock import now as machine_time
 from wheelcache.runtime.frozen_time import follow
 from wheelcache.runtime.wheel_driver import WheelDriver
 from wheelcache.runtime.wheel_thread import WheelThread
@@ -285,7 +285,7 @@ def test_outside_of_a_freeze_the_clock_is_the_systems_own(library):
     assert wheel.clocks == []
     with library.freeze(FAR):
         assert len(wheel.clocks) == 1
-    assert wheel.clocks[1:] == [machine_clock.now]
+    assert wheel.clocks[1:] == [machine_time]
 
 
 STRICT = ("-W", "error")

@@ -16,7 +16,7 @@ SUSPENDED = """
     from tests.waiting import PATIENCE, until
     from wheelcache import Cache
     from wheelcache.core import CoreClass
-    from wheelcache.runtime.machine_clock import moment
+    from wheelcache.runtime.clock import moment
 
     CLONE_NEWTIME, CLONE_NEWUSER = 0x80, 0x10000000
     libc = ctypes.CDLL(None, use_errno=True)

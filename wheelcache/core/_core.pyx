@@ -19,7 +19,7 @@ import sys
 import threading
 from collections import deque
 
-from wheelcache.runtime import machine_clock
+from wheelcache.runtime.clock import now as machine_time
 from wheelcache.engine import options
 from wheelcache.core import contract
 from wheelcache.core.contract import Counts, GroupCounts, Record, RemovalCause, Times

@@ -7,7 +7,7 @@ cdef extern from *:
     #include <string.h>
     #include <time.h>
 
-    /* The clock of machine_clock.py. */
+    /* The clock of runtime/clock.py. */
     #ifdef CLOCK_BOOTTIME
     #define MACHINE_CLOCK CLOCK_BOOTTIME
     #else

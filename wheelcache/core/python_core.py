@@ -62,7 +62,7 @@ from wheelcache.core.tags import are_dropped
 from wheelcache.core.tally import Tally
 from wheelcache.core.watches import Watch, Watches
 from wheelcache.engine import options
-from wheelcache.runtime import machine_clock
+from wheelcache.runtime.clock import now as machine_time
 
 DROPPED_PER_SET: Final = 4
 """The number of detached entries that a ``set`` drops: more than the one entry that it may add."""
@@ -101,7 +101,7 @@ class PythonCore:
         if not has_gil():
             self.find, self.times = self._locked(self.find), self._locked(self.times)  # type: ignore[method-assign]
         self._fork: Generator[None] | None = None
-        self._clock: Callable[[], float] = machine_clock.now if clock is None else clock
+        self._clock: Callable[[], float] = machine_time if clock is None else clock
         self._max_entries: float = inf if max_entries is None else max_entries
         self._max_weight: float = inf if max_weight is None else max_weight
         self._map = EntryMap(self._max_entries, self._max_weight, interval, self._clock())
@@ -472,7 +472,7 @@ class PythonCore:
 
     def use_clock(self, clock: Callable[[], float] | None) -> None:
         with self._lock:
-            self._clock = machine_clock.now if clock is None else clock
+            self._clock = machine_time if clock is None else clock
             self._map.follow(self._clock())
 
     def gate(self, error: Callable[[], Exception] | None) -> None:

@@ -9,7 +9,7 @@ from math import inf
 from typing import Any, Final
 
 from wheelcache.core.contract import SWEEP_INTERVAL
-from wheelcache.runtime.machine_clock import moment
+from wheelcache.runtime.clock import moment
 
 MOMENTS: Final = 65_536
 """The system provides memory for the pages of the table that are used."""

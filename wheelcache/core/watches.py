@@ -7,7 +7,7 @@ from typing import Any, Final
 from weakref import ref
 
 from wheelcache.core.contract import MISSING
-from wheelcache.runtime.machine_clock import moment
+from wheelcache.runtime.clock import moment
 
 PURGED: Final = 8
 """The number of ended watches that a call forgets: more than the one watch that it may add, so that they do not pile

@@ -223,7 +223,7 @@ cdef int put_all(CompiledCore core, list keys, list values, double ttl, bint exa
 
 cdef object clock_of(object clock):
     """Return None if ``clock`` is the clock of the machine, which is read in C; otherwise the function to call."""
-    return None if clock is machine_clock.now else clock
+    return None if clock is machine_time else clock
 
 
 cdef int check_time(double now, double interval) except -1:

@@ -25,9 +25,8 @@ from wheelcache.engine.turns import Claims
 from wheelcache.engine.write_watcher import WriteMoments
 from wheelcache.errors import DirectoryUnusable, FileUnusable
 from wheelcache.runtime import lifecycle
-from wheelcache.runtime.clock import unfrozen
+from wheelcache.runtime.clock import now, unfrozen
 from wheelcache.runtime.frozen_time import follow
-from wheelcache.runtime.machine_clock import now
 from wheelcache.runtime.periodic_jobs import IdleCheck, PeriodicJobs
 from wheelcache.runtime.wheel_driver import WheelDriver
 

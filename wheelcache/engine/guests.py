@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from typing import Any, Final
 
 from wheelcache.runtime import lifecycle
-from wheelcache.runtime.held_lock import HeldLock
+from wheelcache.runtime.shared_objects import HeldLock
 
 GUESTS: Final = ("host_cache", "near_cache", "transactions", "fill_waits", "pages", "watch", "timers")
 """The folders of the guests."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from enum import Flag, auto
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -19,18 +18,6 @@ from wheelcache.engine.guests import is_missing, module_of
 from wheelcache.engine.options import Check
 from wheelcache.errors import DirectoryUnusable
 from wheelcache.runtime.clock import SystemClock
-
-
-class TakenBy(Flag):
-    """The interfaces that have an option: ``Cache``, and the caches of both frameworks."""
-
-    ENGINE = auto()
-    BACKENDS = auto()
-
-
-ENGINE_ONLY: Final = TakenBy.ENGINE
-BACKENDS: Final = TakenBy.BACKENDS
-ALL: Final = TakenBy.ENGINE | BACKENDS
 
 NOT_GIVEN: Final = object()
 
@@ -49,18 +36,15 @@ class Spelling:
         name: the name, if it is not the usual one: in Django, the option's name in capitals, and in Flask, the same.
         check, default, meaning: the check, the default and the description, if they differ from those of the option.
             The check need not accept the default: see CULL_FREQUENCY.
-        is_option: whether this framework has the option.
     """
 
     name: str = ""
     check: Check | None = None
     default: Any = NOT_GIVEN
     meaning: str = ""
-    is_option: bool = True
 
 
 USUAL: Final = Spelling()
-NO_OPTION: Final = Spelling(is_option=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,22 +53,20 @@ class Option:
 
     Attributes:
         name: the name of the argument of ``Cache``. Options that only backends have are named in the same way.
-        taken_by: the interfaces that have the option.
         check, default: see ``Spelling``.
-        meaning: the description in the documentation; empty if only the engine has the option: see ``Cache``.
-        is_secret: whether the value is hidden from operators.
-        django, flask: the option in the settings of these frameworks.
+        meaning: the description in the documentation; empty if only ``Cache`` has the option.
+        django, flask: the option in the settings of these frameworks; None if a framework does not have it.
+        is_argument: whether it is an argument of ``Cache``.
         needs: checks a given value against the other options. It receives the names of the options in the interface.
     """
 
     name: str
-    taken_by: TakenBy
     check: Check
     default: Any
     meaning: str = ""
-    is_secret: bool = False
-    django: Spelling = USUAL
-    flask: Spelling = USUAL
+    django: Spelling | None = USUAL
+    flask: Spelling | None = USUAL
+    is_argument: bool = False
     needs: Callable[[Mapping[str, Any], Callable[[str], str]], None] | None = None
 
     def spelled(self, spelling: Spelling) -> Option:
@@ -95,7 +77,8 @@ class Option:
 
     def in_words(self, value: Any) -> str:
         """Return a checked value in words, for operators."""
-        if self.is_secret and value is not None:
+        if isinstance(value, Mapping):
+            # The options of another cache, among which may be a password.
             return "secret"
         if value is OF_THE_SITE:
             return "the directory of the site"
@@ -137,90 +120,80 @@ def _figures_need_watch(checked: Mapping[str, Any], spelled: Callable[[str], str
 
 TABLE: Final = (
     Option(
-        *("max_entries", ALL, options.count_or_none, None, "the maximum number of entries"),
+        *("max_entries", options.count_or_none, None, "the maximum number of entries"),
+        is_argument=True,
         django=Spelling(check=options.as_django_reads(options.count_or_none), default=10_000),
         flask=Spelling("threshold", options.zero_for(THRESHOLD, options.whole), THRESHOLD),
     ),
     Option(
         "policy",
-        ALL,
         options.one_of("lru", "adaptive"),
         "lru",
         'the entries that leave a full cache: `"lru"`, the least recently used; `"adaptive"`, by recency or frequency '
         "(compiled core only)",
+        is_argument=True,
         needs=_adaptive_needs_a_bound,
     ),
     Option(
         "cull_frequency",
-        BACKENDS,
         options.as_django_reads(options.whole),
         None,
         "has no effect, since a full cache evicts entries one at a time",
-        flask=NO_OPTION,
+        flask=None,
     ),
+    Option("default_timeout", options.timeout, 300, "seconds or a `timedelta`; `0` for never", django=None),
     Option(
-        *("default_timeout", BACKENDS, options.timeout, 300, "seconds or a `timedelta`; `0` for never"),
-        django=NO_OPTION,
-    ),
-    Option(
-        *("ignore_delete_many_errors", BACKENDS, options.unchecked, False),
+        *("ignore_delete_many_errors", options.unchecked, False),
         "has no effect, since deletes cannot fail",
-        django=NO_OPTION,
+        django=None,
     ),
-    Option("key_prefix", BACKENDS, options.text, "", "a prefix of every key", django=NO_OPTION),
+    Option("key_prefix", options.text, "", "a prefix of every key", django=None),
     Option(
-        *("max_weight", ALL, options.count_or_none, None),
+        *("max_weight", options.count_or_none, None),
         "the maximum size of all keys, values and entries in bytes",
+        is_argument=True,
         django=Spelling("MAX_BYTES"),
         flask=Spelling("max_bytes"),
     ),
-    Option("weigher", ENGINE_ONLY, options.function_or_none, None),
-    Option("ttl", ENGINE_ONLY, options.ttl, None),
-    Option("jitter", ALL, options.fraction, 0.05, "every timeout is shortened by a random fraction of at most this"),
-    Option("interval", ALL, options.interval, 1.0, "seconds per tick of the wheel"),
-    Option("log_interval", ALL, options.interval_or_none, 60.0, "seconds between lines of logger `wheelcache.stats`"),
-    Option("name", ALL, options.text, "default", "the name of the cache in log lines", django=NO_OPTION),
+    Option(
+        *("jitter", options.fraction, 0.05, "every timeout is shortened by a random fraction of at most this"),
+        is_argument=True,
+    ),
+    Option("interval", options.interval, 1.0, "seconds per tick of the wheel", is_argument=True),
+    Option(
+        *("log_interval", options.interval_or_none, 60.0, "seconds between lines of logger `wheelcache.stats`"),
+        is_argument=True,
+    ),
+    Option("name", options.text, "default", "the name of the cache in log lines", django=None, is_argument=True),
     Option(
         "serializer",
-        BACKENDS,
         options.serializer_name,
         "pickle",
         '`"pickle"` keeps immutable values as they are and pickles the others',
-        flask=NO_OPTION,
+        flask=None,
     ),
     OfGuest("fill_wait", "fill_waits"),
     OfGuest("fill_grace", "fill_waits"),
     OfGuest("transactions", "transactions"),
     Option(
         "background_context",
-        ALL,
         options.function_or_none,
         None,
         "a function, or its dotted path; returns a context manager, which is entered around each background load",
+        is_argument=True,
         django=Spelling(check=options.function_by_path_or_none),
         flask=Spelling(check=options.function_by_path_or_none),
     ),
-    Option("trust", ENGINE_ONLY, options.word_or_none, None),
     Option(
-        *("figures_dir", ALL, options.path_or_none, None),
+        *("figures_dir", options.path_or_none, None),
         "the directory in which the workers publish their figures for each other",
+        is_argument=True,
         django=Spelling(default=OF_THE_SITE),
         needs=_figures_need_watch,
     ),
     OfGuest("inspect", "watch"),
-    Option("on_removal", ENGINE_ONLY, options.function_or_none, None),
-    Option("clock", ENGINE_ONLY, options.function, SystemClock.steady),
 )
-
-
-def rows_for(taken_by: TakenBy, *instead: Option, without: Collection[str] = ()) -> tuple[Option | OfGuest, ...]:
-    """Return the rows of an interface, or of a backend of a guest, which has some of them in another form or not."""
-    replaced = {row.name: row for row in instead}
-    return tuple(
-        replaced.get(row.name, row)
-        for row in TABLE
-        if (taken_by in row.taken_by if isinstance(row, Option) else taken_by is BACKENDS) and row.name not in without
-    )
+"""The options of the backends. Most of them are arguments of ``Cache``, too."""
 
 
 class Setting(NamedTuple):
@@ -243,25 +216,37 @@ class Options(Mapping[str, Option]):
     """The options of one interface, with the names, checks and defaults of this interface.
 
     Args:
-        rows: the options.
         framework: "django", "flask", or "" for the engine.
+        rows: the options.
     """
 
-    def __init__(self, rows: Iterable[Option | OfGuest], framework: str = "") -> None:
+    def __init__(self, framework: str, rows: Iterable[Option | OfGuest]) -> None:
         self._framework = framework
         self._rows: dict[str, Option | OfGuest] = {}
         self._of_guests: dict[str, Option] = {}
         for row in rows:
             if isinstance(row, OfGuest):
                 self._rows[self._usual_name(row)] = row
-            elif (spelling := self._spelling(row)).is_option:
+            elif (spelling := self._spelling(row)) is not None:
                 self._rows[spelling.name or self._usual_name(row)] = row.spelled(spelling)
+
+    @classmethod
+    def of_backend(cls, framework: str, own: Collection[Option] = (), without: Collection[str] = ()) -> Options:
+        """Return the options of a backend: its own, and those of all backends ``without`` some.
+
+        An option of its own stands in place of the option of all backends with the same name.
+        """
+        known = {row.name for row in TABLE}
+        replaced = {row.name: row for row in own}
+        others = [replaced.get(row.name, row) for row in TABLE if row.name not in without]
+        return cls(framework, [*(row for row in own if row.name not in known), *others])
 
     def _usual_name(self, row: Option | OfGuest) -> str:
         return row.name.upper() if self._framework == "django" else row.name
 
-    def _spelling(self, option: Option) -> Spelling:
-        return getattr(option, self._framework, USUAL)
+    def _spelling(self, option: Option) -> Spelling | None:
+        spelling: Spelling | None = getattr(option, self._framework, USUAL)
+        return spelling
 
     def __getitem__(self, name: str) -> Option:
         row = self._rows[name]
@@ -271,7 +256,7 @@ class Options(Mapping[str, Option]):
             option = row.find()
             if option is None:
                 raise KeyError(name)
-            self._of_guests[name] = option.spelled(self._spelling(option))
+            self._of_guests[name] = option.spelled(self._spelling(option) or USUAL)
         return self._of_guests[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -313,7 +298,7 @@ class Options(Mapping[str, Option]):
 
     def for_engine(self, checked: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments of ``Cache``. Backends weigh entries in bytes."""
-        rows = (row for row in self._rows.values() if isinstance(row, Option) and TakenBy.ENGINE in row.taken_by)
+        rows = (row for row in self._rows.values() if isinstance(row, Option) and row.is_argument)
         arguments = {row.name: checked[row.name] for row in rows}
         if arguments.get("max_weight") is not None:
             arguments["weigher"] = size_of
@@ -337,6 +322,16 @@ class Options(Mapping[str, Option]):
         return found
 
 
-ENGINE: Final = Options(rows_for(ENGINE_ONLY))
-DJANGO: Final = Options(rows_for(BACKENDS), "django")
-FLASK: Final = Options(rows_for(BACKENDS), "flask")
+ENGINE: Final = Options(
+    "",
+    (
+        *(row for row in TABLE if isinstance(row, Option) and row.is_argument),
+        Option("weigher", options.function_or_none, None),
+        Option("ttl", options.ttl, None),
+        Option("trust", options.word_or_none, None),
+        Option("on_removal", options.function_or_none, None),
+        Option("clock", options.function, SystemClock.steady),
+    ),
+)
+DJANGO: Final = Options.of_backend("django")
+FLASK: Final = Options.of_backend("flask")

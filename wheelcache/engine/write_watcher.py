@@ -28,7 +28,7 @@ from contextvars import ContextVar
 from typing import Final
 
 from wheelcache.core import exchange_word
-from wheelcache.runtime.machine_clock import moment
+from wheelcache.runtime.clock import moment
 
 
 class WriteWatcher:

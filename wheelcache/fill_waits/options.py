@@ -8,7 +8,7 @@ from numbers import Real
 from typing import Any, Final
 
 from wheelcache.engine import options
-from wheelcache.engine.option_table import BACKENDS, Option
+from wheelcache.engine.option_table import Option
 
 ACCEPTED: Final = "a number of seconds >= 0, or a dict of key prefixes (strings) to such numbers"
 
@@ -43,14 +43,12 @@ def _grace_needs_waits(checked: Mapping[str, Any], spelled: Callable[[str], str]
 OPTIONS: Final = (
     Option(
         "fill_wait",
-        BACKENDS,
         waits,
         (),
         "seconds for which a `get` waits, after a miss, for another caller to compute the value",
     ),
     Option(
         "fill_grace",
-        BACKENDS,
         waits,
         (),
         "seconds after its timeout for which the old value is returned while another caller computes the new one",

@@ -26,7 +26,7 @@ from wheelcache.engine.loading.request import PLAIN, Kept, LoadRequest, Unstored
 from wheelcache.engine.option_table import Options, Setting
 from wheelcache.errors import FileUnusable
 from wheelcache.flask_backend.app_contexts import count_views, end_leases, figures_directory, note_held_leases
-from wheelcache.runtime.machine_clock import moment
+from wheelcache.runtime.clock import moment
 from wheelcache.runtime.request_scope import forget_misses
 from wheelcache.runtime.steps import drive
 

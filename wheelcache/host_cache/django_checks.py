@@ -10,7 +10,7 @@ from django.core.checks import CheckMessage
 from wheelcache.django_backend.backend import wheel_caches
 from wheelcache.errors import FileUnusable
 from wheelcache.host_cache.django_host import HostCache
-from wheelcache.runtime.private_files import check_private_directory
+from wheelcache.runtime.private_files import check_private
 
 
 def check_host_folders(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
@@ -19,7 +19,7 @@ def check_host_folders(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     for alias, cache in wheel_caches():
         if isinstance(cache, HostCache):
             try:
-                check_private_directory(cache.store.find_folder())
+                check_private(cache.store.find_folder(), is_directory=True)
             except FileNotFoundError:
                 continue
             except FileUnusable as error:

@@ -60,7 +60,7 @@ from wheelcache.engine.options import MAX_JITTER
 from wheelcache.host_cache import statements as sql
 from wheelcache.host_cache.claims import Claims
 from wheelcache.host_cache.host_file import HostFile
-from wheelcache.runtime.machine_clock import moment
+from wheelcache.runtime.clock import moment
 
 LANES: Final = 16_384
 """The floors, at most 300 kB of them."""

@@ -34,8 +34,7 @@ from typing import Any, Final, TypeVar
 from wheelcache.errors import FileUnusable
 from wheelcache.host_cache.place import COVERED, EPOCH, PATIENCE, Place
 from wheelcache.host_cache.statements import ALL_KEYS, AT_MOST, MARK, MARKS, RAISE_FILL_FLOOR
-from wheelcache.runtime.clock import SystemClock
-from wheelcache.runtime.machine_clock import moment
+from wheelcache.runtime.clock import SystemClock, moment
 from wheelcache.runtime.shared_objects import Lazy
 
 logger = logging.getLogger("wheelcache")

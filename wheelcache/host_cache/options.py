@@ -5,25 +5,19 @@ from __future__ import annotations
 from typing import Final
 
 from wheelcache.engine import options
-from wheelcache.engine.option_table import ALL, BACKENDS, NO_OPTION, Option, Options, Spelling, rows_for
+from wheelcache.engine.option_table import Option, Options, Spelling
 
 size: Final = options.number("a number of bytes, an int >= 1048576", int, lambda given: given >= 1 << 20, int)
 
-MAX_ENTRIES: Final = Option(
-    *("max_entries", ALL, options.count_or_none, None, "the maximum number of entries"),
-    django=Spelling(check=options.as_django_reads(options.count_or_none)),
-)
-
-ROWS: Final = (
-    MAX_ENTRIES,
+OWN: Final = (
+    Option("location", options.text, "", "an absolute path: the folder of the entries; otherwise a name", django=None),
+    Option("max_size", size, 128 << 20, "the maximum size of all keys and values in bytes"),
     Option(
-        *("location", BACKENDS, options.text, ""),
-        "an absolute path: the folder of the entries; otherwise a name",
-        django=NO_OPTION,
+        *("max_entries", options.count_or_none, None, "the maximum number of entries"),
+        is_argument=True,
+        django=Spelling(check=options.as_django_reads(options.count_or_none)),
     ),
-    Option("max_size", BACKENDS, size, 128 << 20, "the maximum size of all keys and values in bytes"),
-    *rows_for(BACKENDS, without=("max_entries", "policy", "max_weight")),
 )
 
-DJANGO_HOST: Final = Options(ROWS, "django")
-FLASK_HOST: Final = Options(ROWS, "flask")
+DJANGO_HOST: Final = Options.of_backend("django", OWN, without=("policy", "max_weight"))
+FLASK_HOST: Final = Options.of_backend("flask", OWN, without=("policy", "max_weight"))

@@ -25,12 +25,11 @@ from typing import Final
 
 from wheelcache.errors import FileUnusable
 from wheelcache.host_cache.statements import FORMAT
-from wheelcache.runtime.clock import SystemClock
-from wheelcache.runtime.machine_clock import moment
+from wheelcache.runtime.clock import SystemClock, moment
 from wheelcache.runtime.private_files import (
     NEEDS_UNIX,
     FileLocked,
-    check_private_directory,
+    check_private,
     locked_file,
     make_private,
     pause,
@@ -126,7 +125,7 @@ def check_location(location: str, max_bytes: int) -> None:
     with suppress(FileNotFoundError):
         # A server may load the site as another user than that of its workers.
         if folder.lstat().st_uid == os.geteuid():
-            check_private_directory(folder)
+            check_private(folder, is_directory=True)
     found = os.statvfs(folder.parent)
     room = found.f_blocks * found.f_frsize
     if max_bytes > _for_entries(room):

@@ -17,7 +17,7 @@ from wheelcache.engine.keys import CALLERS, GROUP
 from wheelcache.engine.write_watcher import APPLIED, WriteMoments
 from wheelcache.host_cache import statements as sql
 from wheelcache.host_cache.host_core import HostCore, lane_of, name_of, tag_name
-from wheelcache.runtime.machine_clock import moment
+from wheelcache.runtime.clock import moment
 
 MARKED: Final = 10_000_000_000
 """Nanoseconds for which a commit is covered."""

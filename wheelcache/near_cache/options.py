@@ -6,7 +6,7 @@ from math import isinf
 from typing import Any, Final
 
 from wheelcache.engine import options
-from wheelcache.engine.option_table import BACKENDS, NO_OPTION, Option, Options, Spelling, rows_for
+from wheelcache.engine.option_table import Option, Options, Spelling
 
 
 def finite_timeout(name: str, value: Any) -> float:
@@ -16,42 +16,33 @@ def finite_timeout(name: str, value: Any) -> float:
     return options.timeout(name, value)
 
 
-DEFAULT_TIMEOUT: Final = Option(
-    *("default_timeout", BACKENDS, options.or_none(finite_timeout), None, "the default timeout of the other cache"),
-    django=NO_OPTION,
-)
-
-ROWS: Final = (
-    Option("l2", BACKENDS, options.unchecked, None, "the other cache", django=Spelling(check=options.text)),
+OWN: Final = (
+    Option("l2", options.unchecked, None, "the other cache", django=Spelling(check=options.text)),
     Option(
-        *("l2_options", BACKENDS, options.unchecked, None, "the `CACHE_OPTIONS` of the other cache"),
-        is_secret=True,
-        django=NO_OPTION,
+        *("l2_options", options.unchecked, None, "the `CACHE_OPTIONS` of the other cache"),
+        django=None,
     ),
-    Option("l1_timeout", BACKENDS, options.seconds, 60.0, "the maximum lifetime of a copy in seconds"),
-    Option("l2_timeout", BACKENDS, options.seconds, 1.0, "the timeout of the other cache's sockets in seconds"),
+    Option("l1_timeout", options.seconds, 60.0, "the maximum lifetime of a copy in seconds"),
+    Option("l2_timeout", options.seconds, 1.0, "the timeout of the other cache's sockets in seconds"),
     Option(
         "fail_safe",
-        BACKENDS,
         options.flag,
         False,
         "whether copies are returned while the other cache fails, for `GRACE` seconds after their expiry",
     ),
-    Option(
-        "grace", BACKENDS, options.seconds, 300.0, "seconds after the expiry of a copy for which `FAIL_SAFE` returns it"
-    ),
+    Option("grace", options.seconds, 300.0, "seconds after the expiry of a copy for which `FAIL_SAFE` returns it"),
     Option(
         "writes_without_l2",
-        BACKENDS,
         options.one_of("drop", "refuse"),
         "drop",
         "with `FAIL_SAFE`, whether a write that fails is dropped or raises the exception",
     ),
-    *rows_for(
-        *(BACKENDS, DEFAULT_TIMEOUT),
-        without=("cull_frequency", "key_prefix", "fill_grace", "background_context"),
+    Option(
+        *("default_timeout", options.or_none(finite_timeout), None, "the default timeout of the other cache"),
+        django=None,
     ),
 )
+WITHOUT: Final = ("cull_frequency", "key_prefix", "fill_grace", "background_context")
 
-DJANGO_TIERED: Final = Options(ROWS, "django")
-FLASK_TIERED: Final = Options(ROWS, "flask")
+DJANGO_TIERED: Final = Options.of_backend("django", OWN, WITHOUT)
+FLASK_TIERED: Final = Options.of_backend("flask", OWN, WITHOUT)

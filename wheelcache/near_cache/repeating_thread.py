@@ -10,9 +10,7 @@ from typing import Final, Protocol
 
 from wheelcache.near_cache.waker import Waker
 from wheelcache.runtime import lifecycle, threads
-from wheelcache.runtime.lifecycle import is_forking
 from wheelcache.runtime.shared_objects import WeakRegistry, lazy_lock
-from wheelcache.runtime.threads import wait_for_end
 
 logger = logging.getLogger("wheelcache")
 
@@ -78,7 +76,7 @@ class RepeatingThread:
             with self._lock.get():
                 if self._has_thread() or self.is_stopped:
                     return
-                if is_forking():
+                if lifecycle.is_forking():
                     self._is_paused = True
                     return
                 self._thread, self._is_paused = thread, False
@@ -107,7 +105,7 @@ class RepeatingThread:
                     if self._thread is not me:
                         # An exception interrupted the start, or the turn forked. Two threads must not share the work.
                         return
-                    if is_forking():
+                    if lifecycle.is_forking():
                         self._thread, self._is_paused = None, True
                         return
                 seconds = self.work.turn()
@@ -119,7 +117,7 @@ class RepeatingThread:
 
     def must_end(self) -> bool:
         """Return whether the present turn must end: because of ``stop``, or for a fork."""
-        return self.is_stopped or is_forking()
+        return self.is_stopped or lifecycle.is_forking()
 
     def wait(self, sockets: Iterable[socket.socket], seconds: float) -> None:
         """Wait, on the thread, for one of ``sockets`` to be readable, at most ``seconds`` and until ``must_end``."""
@@ -148,7 +146,7 @@ class RepeatingThread:
         thread = self._thread
         self._wake()
         if thread is not None:
-            wait_for_end(thread, lambda: self.is_busy)
+            threads.wait_for_end(thread, lambda: self.is_busy)
 
     def resume(self) -> None:
         if self._is_paused:

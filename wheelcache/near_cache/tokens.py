@@ -19,8 +19,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any, Final, NamedTuple
 
-from wheelcache.runtime.clock import SystemClock
-from wheelcache.runtime.machine_clock import moment
+from wheelcache.runtime.clock import SystemClock, moment
 
 MARK: Final = "wheelcache.tag."
 """The beginning of the key of a token."""

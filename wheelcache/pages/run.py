@@ -26,7 +26,7 @@ from wheelcache.pages.request import Request
 from wheelcache.pages.rules import Response
 from wheelcache.pages.stored_pages import PURGED
 from wheelcache.pages.storing import TOO_LONG, Storing
-from wheelcache.runtime.machine_clock import moment
+from wheelcache.runtime.clock import moment
 
 logger = logging.getLogger("wheelcache")
 

@@ -26,7 +26,7 @@ from wheelcache.pages.reasons import Refusal, refusal
 from wheelcache.pages.request import Request
 from wheelcache.pages.shared_purges import SharedPurges
 from wheelcache.pages.variants import WEIGHT, Variants
-from wheelcache.runtime.machine_clock import moment
+from wheelcache.runtime.clock import moment
 from wheelcache.runtime.shared_objects import lazy_lock
 
 PURGED: Final = refusal("purged")

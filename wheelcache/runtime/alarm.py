@@ -64,31 +64,6 @@ class Alarm:
             self._wake_ups.remove(wake)
 
 
-class AlarmEvent(threading.Event):
-    """An ``Alarm`` with the interface of ``threading.Event``, for callers outside this package."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._alarm = Alarm()
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} at {id(self):#x}: {'set' if self.is_set() else 'unset'}>"
-
-    def is_set(self) -> bool:
-        return self._alarm.is_set
-
-    def set(self) -> None:
-        self._alarm.set()
-
-    def clear(self) -> None:
-        if self._alarm.is_set:
-            self._alarm = Alarm()
-
-    def wait(self, timeout: float | None = None) -> bool:
-        # A lock interprets a negative time as no limit.
-        return self._alarm.wait(None if timeout is None else max(0.0, timeout))
-
-
 def _resolve(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from math import inf
 
 from wheelcache.errors import CacheClosed
-from wheelcache.runtime.clock import Clock, ManualClock
-from wheelcache.runtime.wheel_driver import driver_of
+from wheelcache.runtime.clock import Clock
+from wheelcache.runtime.wheel_driver import ManualClock, driver_of
 
 logger = logging.getLogger("wheelcache")
 

@@ -8,7 +8,7 @@ import stat
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import SystemRandom
@@ -110,7 +110,7 @@ def _fallbacks(taken: Path) -> list[Path]:
     found = []
     for path in sorted(taken.parent.glob(f"{taken.name}.*")):
         with suppress(FileUnusable, FileNotFoundError):
-            check_private(path, path.lstat(), stat.S_ISDIR, "a directory")
+            check_private(path, is_directory=True)
             found.append(path)
     return found
 
@@ -132,18 +132,7 @@ def _choosing(place: Path) -> Iterator[None]:
         os.close(file)
 
 
-def make_private_again(directory: Path) -> None:
-    """Call ``make_private`` again, since systemd may have removed the directory, or the whole runtime directory.
-
-    Raises:
-        FileUnusable: as in ``make_private``.
-    """
-    if is_in_ours(directory):
-        make_private(directory.parent)
-    make_private(directory)
-
-
-def is_in_ours(path: Path) -> bool:
+def _is_in_ours(path: Path) -> bool:
     """Return whether ``path`` is in the runtime directory, or in a directory that is used instead."""
     try:
         ours = shared_memory()
@@ -163,45 +152,39 @@ def shared_memory() -> Path:
 
 
 def make_private(directory: Path) -> None:
-    """Create ``directory`` with mode 0700 unless it exists. Its parent must exist.
+    """Create ``directory`` with mode 0700 unless it exists.
+
+    Its parent must exist, unless that is the runtime directory, which systemd may have removed.
 
     Raises:
         FileUnusable: if it cannot be created, belongs to another user, or can be accessed by other users.
     """
     if sys.platform == "win32":
         raise FileUnusable(f"a directory for one user {NEEDS_UNIX}")
+    if _is_in_ours(directory):
+        make_private(directory.parent)
     try:
         with suppress(FileExistsError):
             directory.mkdir(mode=0o700)
-        check_private_directory(directory)
+        check_private(directory, is_directory=True)
     except OSError as error:
         raise FileUnusable(f"{directory} cannot be created: {error.strerror}") from error
 
 
-def check_private_directory(directory: Path) -> None:
-    """Check that only this user can access a directory.
+def check_private(path: Path, file: int | None = None, *, is_directory: bool = False) -> None:
+    """Check that only this user can access a file or a directory.
+
+    Args:
+        file: the descriptor of the file, if it is open. ``path`` is then only for error messages.
 
     Raises:
         FileNotFoundError: if there is nothing.
-        FileUnusable: if it is no directory, belongs to another user, or can be accessed by other users.
+        FileUnusable: if it is of the other kind or a link, belongs to another user, or can be accessed by other users.
     """
-    check_private(directory, directory.lstat(), stat.S_ISDIR, "a directory, not a link to one")
-
-
-def check_private(path: Path, found: os.stat_result, is_kind: Callable[[int], bool], kind: str) -> None:
-    """Check the owner, mode and kind of a file.
-
-    Args:
-        path: the name of the file, for error messages.
-        found: the status of the file.
-        is_kind: returns whether a mode is of the right kind.
-        kind: that kind in words.
-
-    Raises:
-        FileUnusable: if the file is of another kind, belongs to another user, or can be accessed by other users.
-    """
+    found = path.lstat() if file is None else os.fstat(file)
+    is_kind, kind = (stat.S_ISDIR, "directory") if is_directory else (stat.S_ISREG, "file")
     if not is_kind(found.st_mode):
-        raise FileUnusable(f"{path} must be {kind}")
+        raise FileUnusable(f"{path} must be a {kind}, not a link to one")
     if found.st_uid != os.geteuid():
         raise FileUnusable(f"{path} must belong to the user {os.geteuid()}, not to {found.st_uid}")
     if found.st_mode & 0o077:
@@ -227,7 +210,7 @@ def locked_file(path: Path, patience: float | None = None, *, shared: bool = Fal
         raise FileUnusable(f"{path} cannot be opened: {error}") from error
     not_for_children.add(file)
     try:
-        check_private(path, os.fstat(file), stat.S_ISREG, "a file")
+        check_private(path, file)
         lock_file(path, file, patience, shared=shared)
         yield file
     finally:

@@ -1,14 +1,18 @@
-"""Advances one wheel: on the wheel thread, on a ``ManualClock``, or during writes if no thread can run."""
+"""Advances one wheel: on the wheel thread, on a ``ManualClock``, or during writes if no thread can run.
+
+A ``ManualClock`` stands still until a test moves it. No thread runs then: moving the clock advances the wheels.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
-from math import inf
+from math import inf, isfinite
 from typing import Any, Final, Protocol
 
-from wheelcache.runtime.clock import Clock, ManualClock, unfrozen
-from wheelcache.runtime.wheel_thread import WheelThread, wheel_thread
+from wheelcache.runtime.clock import Clock, unfrozen
+from wheelcache.runtime.shared_objects import WeakRegistry
+from wheelcache.runtime.wheel_thread import Steppable, WheelThread, wheel_thread
 
 logger = logging.getLogger("wheelcache")
 
@@ -20,6 +24,77 @@ BATCH_IN_LINE: Final = 32
 
 FAR_BEHIND: Final = 10
 """The lag, in intervals, that is worth a warning if it is also at least one second."""
+
+LATEST: Final = float(1 << 40)
+"""The largest time of a ``ManualClock`` in seconds: 34,865 years, at which a float still resolves a quarter of a
+millisecond. At much later times, adding a period would not change the time, and a periodic job would be due forever."""
+
+
+class ManualClock:
+    """A clock for tests: ``clock()`` returns the time, ``clock.advance(seconds)`` moves it.
+
+    A move stops, in order, at every time at which one of its caches or timers has work, so a jump of an hour has the
+    same effects as an hour. In a jump of years, samples of a cache's figures are taken for the last hour only.
+    """
+
+    state: Final = "not started"
+    """The state of the wheel thread, which is not used here."""
+
+    def __init__(self, now: float = 0.0) -> None:
+        if not -LATEST <= now <= LATEST:
+            raise ValueError(f"now must be a number of seconds from {-LATEST:.0f} to {LATEST:.0f}, not {now!r}")
+        self._now = now
+        self._target = now
+        self._driven: WeakRegistry[Steppable] = WeakRegistry()
+        self._moving = threading.Lock()
+        self._mover: int | None = None
+
+    def __call__(self) -> float:
+        return self._now
+
+    @property
+    def target(self) -> float:
+        """The time to which the clock is being moved; the time itself while it stands still."""
+        return max(self._now, self._target)
+
+    def attach(self, driven: Steppable) -> None:
+        """Advance ``driven`` from now on. The reference to it is weak."""
+        self._driven.add(driven)
+
+    def wake(self) -> None:
+        """Do nothing: due work is done when the clock moves."""
+
+    def advance(self, seconds: float) -> None:
+        """Move the clock by ``seconds``, and do the work that falls due on the way.
+
+        Raises:
+            ValueError: ``seconds`` is negative or not finite, or the clock would show more than ``LATEST``.
+            RuntimeError: called by work that this clock is advancing.
+        """
+        if not (seconds >= 0 and isfinite(seconds)):
+            raise ValueError(f"seconds must be a finite number >= 0, not {seconds!r}")
+        if self._mover == threading.get_ident():
+            raise RuntimeError("a ManualClock cannot be advanced by work that it is advancing")
+        if self._now + seconds > LATEST:
+            raise ValueError(f"the clock shows {self._now!r}, and at most {LATEST:.0f}: it cannot move by {seconds!r}")
+        with self._moving:
+            self._mover = threading.get_ident()
+            self._target = self._now + seconds
+            try:
+                self._advance(self._target)
+            finally:
+                # The current time, if this was interrupted.
+                self._target = self._now
+                self._mover = None
+
+    def _advance(self, target: float) -> None:
+        while True:
+            driven = min(self._driven, key=lambda each: each.wake_at, default=None)
+            if driven is None or driven.wake_at > target:
+                break
+            self._now = max(self._now, driven.wake_at)
+            driven.advance(self._now)
+        self._now = target
 
 
 def driver_of(clock: Clock) -> WheelThread | ManualClock:

@@ -13,10 +13,10 @@ import threading
 import time
 from functools import partial
 from math import inf
-from typing import Final
+from typing import Final, Protocol
 
 from wheelcache.runtime import lifecycle, threads
-from wheelcache.runtime.clock import Steppable
+from wheelcache.runtime.clock import Clock
 from wheelcache.runtime.lifecycle import is_forking
 from wheelcache.runtime.shared_objects import Lazy, WeakRegistry
 from wheelcache.runtime.threads import end_under_a_patch, wait_for_end
@@ -29,6 +29,21 @@ expired entries stay in memory for a minute at most, and a timer that has become
 
 PAUSE_AFTER_ERROR: Final = 1.0
 """Seconds until the thread retries a wheel whose ``advance`` raised."""
+
+
+class Steppable(Protocol):
+    """An object that a ``ManualClock`` or the wheel thread advances: ``advance(clock())`` when ``wake_at`` has come.
+
+    Attributes:
+        wake_at: the next time at which there is work, in seconds on ``clock``; inf if nothing is scheduled.
+    """
+
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def wake_at(self) -> float: ...
+
+    def advance(self, now: float) -> None: ...
 
 
 class _Sleep:

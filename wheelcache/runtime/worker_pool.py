@@ -45,10 +45,6 @@ cleanups: Final[list[Job]] = []
 """Functions that every thread calls after every job, as frameworks do after every request."""
 
 
-class PoolStopped(RuntimeError):
-    """A job was submitted to a stopped pool."""
-
-
 class _Crew:
     """The threads of a pool, and the jobs that wait for them.
 
@@ -86,6 +82,9 @@ class WorkerPool:
         queue_size: the maximum number of waiting jobs; inf for no bound.
         name: the name of the threads.
         finishes: whether the exit waits for submitted jobs, for at most ten seconds.
+
+    Attributes:
+        is_stopped: whether the pool refuses further jobs.
     """
 
     def __init__(
@@ -95,7 +94,7 @@ class WorkerPool:
         self._queue_size = queue_size
         self._name = name
         self._finishes = finishes
-        self._stopped = False
+        self.is_stopped = False
         # Conditions created before gevent patches threading would let an idle greenlet block all others.
         self._crews: Lazy[_Crew] = Lazy(_Crew)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -109,11 +108,11 @@ class WorkerPool:
             context: the context that the job runs in; a copy of the caller's if not given.
 
         Raises:
-            PoolStopped: (a RuntimeError) if the pool was stopped, for example because the interpreter exits.
-            RuntimeError: if the pool has no thread and cannot start one.
+            RuntimeError: if the pool was stopped, for example because the interpreter exits, or if it has no thread and
+                cannot start one.
         """
-        if self._stopped:
-            raise PoolStopped("this pool was stopped, as at the exit of the interpreter")
+        if self.is_stopped:
+            raise RuntimeError("this pool was stopped, as at the exit of the interpreter")
         item = (own_context() if context is None else context, job)
         crew = self._crews.get()
         with crew.lock:
@@ -142,7 +141,7 @@ class WorkerPool:
             if not task.get_loop().is_running():
                 # The loop was closed or abandoned with this task. A loop that runs again holds its own tasks.
                 self._tasks.discard(task)
-        if self._stopped or (bounded and len(self._tasks) >= self._queue_size):
+        if self.is_stopped or (bounded and len(self._tasks) >= self._queue_size):
             work.close()
             return None
         task = asyncio.get_running_loop().create_task(work, context=own_context() if context is None else context)
@@ -168,7 +167,7 @@ class WorkerPool:
 
     def stop(self) -> None:
         """Refuse further jobs. Submitted jobs still run."""
-        self._stopped = True
+        self.is_stopped = True
 
     def finish(self, seconds: float) -> None:
         """Wait for all jobs for at most ``seconds``, if this pool finishes its jobs at the exit."""
@@ -247,7 +246,7 @@ class WorkerPool:
         with crew.lock:
             crew.idle.add(me)
             try:
-                crew.free.wait_for(lambda: crew.jobs or me not in crew.workers or self._stopped, IDLE)
+                crew.free.wait_for(lambda: crew.jobs or me not in crew.workers or self.is_stopped, IDLE)
             finally:
                 crew.idle.discard(me)
             if not crew.jobs or me not in crew.workers:

@@ -22,7 +22,6 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
-import stat
 import struct
 import sys
 import threading
@@ -42,8 +41,8 @@ from wheelcache.errors import FileUnusable, LockError, LockNotOwned
 from wheelcache.runtime import lifecycle
 from wheelcache.runtime.alarm import Alarm
 from wheelcache.runtime.clock import SystemClock
-from wheelcache.runtime.private_files import check_private, lock_file, make_private_again, runtime_directory
-from wheelcache.runtime.shared_objects import Lazy, acquiring
+from wheelcache.runtime.private_files import check_private, lock_file, make_private, runtime_directory
+from wheelcache.runtime.shared_objects import HeldLock
 from wheelcache.runtime.steps import StepsTo, Wait, drive, drive_async
 
 if sys.platform != "win32":
@@ -147,14 +146,13 @@ class MachineLocks:
         self._files: dict[str, tuple[FileIO, Path, float]] = {}
         finalize(self, _close_all, self._files)
         self._sweep_at = 0
-        # Held during a step, so that no fork copies the descriptor of its file. Reentrant, as in ProcessLocks.
-        self._lock = Lazy(lambda: threading.RLock())
-        self._is_held = False
+        # Held during a step, so that no fork copies the descriptor of its file.
+        self._use = HeldLock()
         lifecycle.HELD.add_weakly(self)
 
     def acquire(self, name: str, token: str, seconds: float) -> bool:
         path = self._path(name)
-        with self._lock.get(), _step(path):
+        with self._use.lock, _step(path):
             if self._holder(path) is not None:
                 return False
             if len(self._files) >= self._sweep_at:
@@ -172,7 +170,7 @@ class MachineLocks:
         if token not in self._files:
             return False
         path = self._path(name)
-        with self._lock.get(), _step(path):
+        with self._use.lock, _step(path):
             is_held = self._holder(path) == token
             if token in self._files:
                 self._give_up(token)
@@ -186,7 +184,7 @@ class MachineLocks:
 
     def extend(self, name: str, token: str, seconds: float, *, from_now: bool) -> bool:
         path = self._path(name)
-        with self._lock.get(), _step(path):
+        with self._use.lock, _step(path):
             is_held = self._holder(path) == token
             if is_held:
                 file, path, end = self._files[token]
@@ -199,24 +197,17 @@ class MachineLocks:
         path = self._path(name)
         if not path.exists():
             return None
-        with self._lock.get(), _step(path):
+        with self._use.lock, _step(path):
             return self._holder(path)
 
     def before_fork(self) -> None:
-        if not self._is_held:
-            (self._is_held,) = acquiring(self._lock.get())
+        self._use.before_fork()
 
     def after_fork(self, *, in_child: bool) -> None:
-        lock = self._lock.get()
         if in_child:
             # Otherwise the child would hold the locks even after its parent was killed.
             _close_all(self._files)
-            self._is_held = False
-            self._lock.forget()
-        elif self._is_held:
-            # There is no call between these two lines, hence no asynchronous exception.
-            self._is_held = False
-            lock.release()
+        self._use.after_fork(in_child=in_child)
 
     def _path(self, name: str) -> Path:
         return runtime_directory() / self._folder / _digest(name)
@@ -248,7 +239,7 @@ class MachineLocks:
         except FileNotFoundError:
             return None
         with file:
-            check_private(path, os.fstat(file.fileno()), stat.S_ISREG, "a file")
+            check_private(path, file.fileno())
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -267,14 +258,14 @@ def _close_all(files: dict[str, tuple[FileIO, Path, float]]) -> None:
 
 def _step(path: Path) -> FileIO:
     """Return a file that is locked until it is closed. This excludes all other steps of the table of ``path``."""
-    make_private_again(path.parent)
+    make_private(path.parent)
     path = path.parent / STEP
     try:
         file = FileIO(path, "a+", opener=PRIVATE)
     except OSError as error:
         raise FileUnusable(f"{path} cannot be opened: {error}") from error
     try:
-        check_private(path, os.fstat(file.fileno()), stat.S_ISREG, "a file")
+        check_private(path, file.fileno())
         lock_file(path, file.fileno())
     except BaseException:
         file.close()

@@ -145,7 +145,7 @@ def _read(path: Path, secret: bytes | None) -> bytes:
         # Without blocking, even if ``path`` is a pipe.
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(file, "rb") as opened:
-            check_private(path, os.fstat(file), stat.S_ISREG, "a file, not a link to one")
+            check_private(path, file)
             content = opened.read()
     except FileNotFoundError:
         raise

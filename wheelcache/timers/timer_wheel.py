@@ -23,10 +23,10 @@ from wheelcache.core.contract import BATCH, WAKE, Core, Record, RemovalCause, Re
 from wheelcache.engine import options
 from wheelcache.engine.keys import KeyProxies, unwrap
 from wheelcache.errors import WheelClosed
-from wheelcache.runtime.alarm import AlarmEvent
-from wheelcache.runtime.clock import Clock, unfrozen
+from wheelcache.runtime.alarm import Alarm
+from wheelcache.runtime.clock import Clock
 from wheelcache.runtime.wheel_driver import WheelDriver
-from wheelcache.runtime.worker_pool import PoolStopped, WorkerPool
+from wheelcache.runtime.worker_pool import WorkerPool
 
 logger = logging.getLogger("wheelcache")
 
@@ -61,6 +61,31 @@ class PeriodicJob:
         self.function = function
 
 
+class AlarmEvent(threading.Event):
+    """An ``Alarm`` with the interface of ``threading.Event``, for callers outside this package."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._alarm = Alarm()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} at {id(self):#x}: {'set' if self.is_set() else 'unset'}>"
+
+    def is_set(self) -> bool:
+        return self._alarm.is_set
+
+    def set(self) -> None:
+        self._alarm.set()
+
+    def clear(self) -> None:
+        if self._alarm.is_set:
+            self._alarm = Alarm()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        # A lock interprets a negative time as no limit.
+        return self._alarm.wait(None if timeout is None else max(0.0, timeout))
+
+
 class TimerWheel:
     """Schedules timers and runs them, as a ``runtime.wheel_driver.Wheel``.
 
@@ -81,7 +106,8 @@ class TimerWheel:
     def __init__(self, name: str, interval: float, clock: Clock, execute: Execute) -> None:
         self._name = name
         self.interval = interval
-        self.clock = unfrozen(clock)
+        self.driver = WheelDriver(self, interval, clock)
+        self.clock = self.driver.clock
         self._origin = self.clock()
         self._execute = execute
         self.keys = KeyProxies()
@@ -90,7 +116,6 @@ class TimerWheel:
         self._due: Removals = []
         self._due_events: Removals = []
         self._start_empty()
-        self.driver = WheelDriver(self, interval, clock)
 
     def __repr__(self) -> str:
         return self._name
@@ -291,11 +316,10 @@ class TimerWheel:
                 try:
                     # In an empty context: the timer must not act for the load or request of the caller.
                     self._pool.submit(partial(self.call, self._execute, key, value), context=Context())
-                except PoolStopped:
-                    # After ``stop``, or while the interpreter exits, timers no longer fire.
-                    pass
                 except RuntimeError:
-                    logger.exception("The timer of %r found no thread to run on.", unwrap(key))
+                    # After ``stop``, or while the interpreter exits, timers no longer fire.
+                    if not self._pool.is_stopped:
+                        logger.exception("The timer of %r found no thread to run on.", unwrap(key))
 
     def _run_job(self, events: Core, job: PeriodicJob) -> None:
         """Run a job, and schedule its next run in ``events``, the core that it came from.

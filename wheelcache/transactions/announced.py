@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary, ref
 
 from wheelcache.cache import Cache
 from wheelcache.engine.layer import Above
-from wheelcache.runtime.machine_clock import moment
+from wheelcache.runtime.clock import moment
 from wheelcache.transactions.followed_cache import FollowedCache
 from wheelcache.transactions.following import Following
 from wheelcache.transactions.transaction import Transaction

@@ -21,7 +21,7 @@ from wheelcache.engine.layer import NO_GRACES, Select, SharedLayer
 from wheelcache.engine.loading.memoize import Group
 from wheelcache.engine.loading.request import PLAIN, LoadRequest
 from wheelcache.engine.options import expires_now
-from wheelcache.runtime.reusable import USUAL, check_reusable
+from wheelcache.runtime.reusable import check_reusable
 from wheelcache.runtime.steps import Steps, StepsTo, drive, in_steps, run, run_async
 from wheelcache.transactions.followed_cache import FollowedCache
 from wheelcache.transactions.overlay import Fill, Overlay
@@ -167,8 +167,7 @@ class InTransaction:
             return False
         if ttl is not None and ttl <= 0:
             return self.delete(key)
-        if type(value) not in USUAL:
-            check_reusable(value)
+        check_reusable(value)
         return self._put(key, self._below.codec.encode(value), ttl, (grace, tags), names)
 
     def _put(

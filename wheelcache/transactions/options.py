@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from wheelcache.engine import options
-from wheelcache.engine.option_table import BACKENDS, Option, Spelling
+from wheelcache.engine.option_table import Option, Spelling
 
 
 def databases(name: str, value: Any) -> bool | tuple[str, ...]:
@@ -20,7 +20,6 @@ def databases(name: str, value: Any) -> bool | tuple[str, ...]:
 OPTIONS: Final = (
     Option(
         "transactions",
-        BACKENDS,
         databases,
         False,
         "whether values and deletes inside a transaction of the database reach others when it is committed; "

@@ -6,8 +6,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from wheelcache.runtime.clock import SystemClock, this_process
+from wheelcache.runtime.clock import SystemClock
 from wheelcache.watch.event_log import CLEARED, LOAD_FAILED, STORE_FAILED, Event
+from wheelcache.watch.held_file import this_process
 from wheelcache.watch.recent_failures import Failure, RecentFailures
 
 

@@ -1,11 +1,15 @@
-"""A file that a process keeps locked to show that it lives."""
+"""The identity of a process, and a file that it keeps locked to show that it lives."""
 
 from __future__ import annotations
 
 import os
 import sys
+import time
+from functools import lru_cache
 from pathlib import Path
+from typing import Final
 
+from wheelcache.runtime.clock import SystemClock
 from wheelcache.runtime.private_files import not_for_children
 
 if sys.platform != "win32":
@@ -49,3 +53,27 @@ class HeldFile:
         if held >= 0 and held in not_for_children:
             not_for_children.discard(held)
             os.close(held)
+
+
+_IMPORTED: Final = SystemClock.time()
+
+
+def this_process() -> tuple[int, float]:
+    """Return the process id and the start time, which together identify this process: the system reuses ids."""
+    pid = os.getpid()
+    return pid, _started(pid)
+
+
+@lru_cache(maxsize=1)
+def _started(pid: int) -> float:
+    """Return the time at which this process, ``pid``, was started or forked, in seconds since 1970.
+
+    On systems other than Linux, return the time at which this module was imported.
+    """
+    try:
+        # The name of the program, in parentheses, may have spaces and parentheses. The start is the 22nd field.
+        ticks = int(Path("/proc/self/stat").read_text(errors="replace").rpartition(")")[2].split()[19])
+        up = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError, AttributeError):
+        return _IMPORTED
+    return SystemClock.time() - up

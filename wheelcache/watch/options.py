@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from wheelcache.engine import options
-from wheelcache.engine.option_table import BACKENDS, Option, Setting
+from wheelcache.engine.option_table import Option, Setting
 
 OPTIONS: Final = (
-    Option("inspect", BACKENDS, options.flag, False, "the dashboard finds, lists and deletes entries for inspectors"),
+    Option("inspect", options.flag, False, "the dashboard finds, lists and deletes entries for inspectors"),
 )
 
 

@@ -19,7 +19,7 @@ from wheelcache.core import IMPLEMENTATION
 from wheelcache.errors import CacheClosed, FileUnusable
 from wheelcache.pages.busiest import Occurrences
 from wheelcache.runtime import lifecycle
-from wheelcache.runtime.clock import Clock, SystemClock, this_process
+from wheelcache.runtime.clock import Clock, SystemClock
 from wheelcache.runtime.periodic_jobs import PeriodicJob
 from wheelcache.runtime.private_files import FileLocked
 from wheelcache.runtime.shared_objects import WeakRegistry
@@ -27,7 +27,7 @@ from wheelcache.watch.cache_events import CacheEvents
 from wheelcache.watch.event_log import EXITED, STARTED, Event, add_events
 from wheelcache.watch.figures_directory import remove_forgotten
 from wheelcache.watch.group_tables import add_groups, add_totals
-from wheelcache.watch.held_file import HeldFile
+from wheelcache.watch.held_file import HeldFile, this_process
 from wheelcache.watch.inquiries import Inquiries, inquiries_in
 from wheelcache.watch.key_groups import changes, sum_of_steps
 from wheelcache.watch.page_paths import add_paths

@@ -14,8 +14,9 @@ from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from wheelcache.engine.stats import Stats
-from wheelcache.runtime.clock import Clock, ManualClock, SystemClock
+from wheelcache.runtime.clock import Clock, SystemClock
 from wheelcache.runtime.periodic_jobs import PeriodicJob
+from wheelcache.runtime.wheel_driver import ManualClock
 from wheelcache.watch.key_groups import Groups, GroupSteps, changes, merged
 from wheelcache.watch.rows import COUNTS, NOTHING, Row, added, reading_of, subtracted, with_groups
 from wheelcache.watch.site_file import USE

@@ -23,10 +23,11 @@ from wheelcache.cache import Cache
 from wheelcache.core import IMPLEMENTATION
 from wheelcache.engine.stats import LOAD_BOUNDS
 from wheelcache.errors import CacheClosed, FileUnusable
-from wheelcache.runtime.clock import SystemClock, this_process
+from wheelcache.runtime.clock import SystemClock
 from wheelcache.watch.event_log import Event, add_events, events_in
 from wheelcache.watch.figures import COMBINERS, CacheFigures, Process, Sum, WorkerFigures
 from wheelcache.watch.group_tables import reset_groups, totals_in
+from wheelcache.watch.held_file import this_process
 from wheelcache.watch.inquiries import Inspector, add_request
 from wheelcache.watch.observers import observer_of
 from wheelcache.watch.page_paths import no_paths, of_site, paths_in

@@ -26,7 +26,6 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -37,17 +36,16 @@ from urllib.parse import quote_from_bytes
 from wheelcache.errors import FileUnusable
 from wheelcache.runtime import lifecycle
 from wheelcache.runtime.clock import SystemClock
-from wheelcache.runtime.held_lock import HeldLock
 from wheelcache.runtime.private_files import (
     NEEDS_UNIX,
     FileLocked,
     check_private,
     locked_file,
     make_private,
-    make_private_again,
     not_for_children,
     pause,
 )
+from wheelcache.runtime.shared_objects import HeldLock
 from wheelcache.watch.tables import SCHEMA, VERSION
 
 try:
@@ -143,7 +141,7 @@ class SiteFile:
         Raises:
             FileUnusable: as for the constructor.
         """
-        make_private_again(self.directory)
+        make_private(self.directory)
 
     def write(
         self,
@@ -243,7 +241,7 @@ class SiteFile:
             FileNotFoundError, Damaged, Busy, OSError: if that fails, or instead of the exceptions of SQLite.
         """
         try:
-            check_private(self.path, self.path.lstat(), stat.S_ISREG, "a file")
+            check_private(self.path)
         except FileUnusable as error:
             raise Damaged(str(error)) from error
         with _connected(self.path) as connection:

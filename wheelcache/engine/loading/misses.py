@@ -19,7 +19,7 @@ from wheelcache.core.contract import Core
 from wheelcache.engine.keys import KeyProxies
 from wheelcache.engine.observer import Observer
 from wheelcache.engine.stats import LOAD_COUNTS, Meter
-from wheelcache.runtime.machine_clock import moment
+from wheelcache.runtime.clock import moment
 from wheelcache.runtime.request_scope import NotedMisses, running_scope
 
 LONGEST_COMPUTATION: Final = 60.0
