@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from tests.near_cache.stores import FAIL_SAFE, MISSING, Down, held, near_cache, sought
+from tests.near_cache.stores import FAIL_SAFE, MISSING, Down, Stored, held, near_cache, sought
 from tests.waiting import PATIENCE, THREADS, until, until_waiting, waiting
 from wheelcache.runtime.steps import drive, drive_async, run
 
@@ -130,8 +130,8 @@ def test_a_caller_that_missed_before_another_one_stored_the_value_finds_it_in_th
         loaded.append(1)
         return "computed"
 
-    def add(value, fills):
-        yield from near.near.write(["k"], partial(store.set, "k", value), fills=fills)
+    def add(value, computation):
+        yield from near.near.write(["k"], partial(store.set, "k", value), values=Stored(fill=computation))
         return True
 
     def read_before_another():
@@ -154,7 +154,7 @@ def test_an_error_while_a_computed_value_is_stored_reaches_all_callers_and_is_a_
         assert release.wait(PATIENCE)
         return "value"
 
-    def add(value, fills):
+    def add(value, computation):
         yield from ()
         raise TypeError("cannot be stored")
 

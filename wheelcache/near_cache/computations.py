@@ -9,10 +9,8 @@ one by this process from before the computation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from typing import Any
 
-from wheelcache.engine.calls import Engine
 from wheelcache.engine.turns import Turn
 from wheelcache.engine.writing.write_moments import WritesSince
 
@@ -62,25 +60,3 @@ class CommittedValue:
     def is_outdated(self) -> bool:
         """Whether another caller has begun to write or delete the key since the transaction began."""
         return self._is_refused or self._others.contain([self._key])
-
-
-class Computations:
-    """The computations in progress, by the keys of a near cache.
-
-    Args:
-        engine: the cache of the copies.
-    """
-
-    __slots__ = ("_loads",)
-
-    def __init__(self, engine: Engine) -> None:
-        self._loads = engine.loads()
-
-    def led(self, key: Any, turn: Turn | None = None) -> Computation:
-        """Return the computation of ``key`` by the load apart that the running code leads: by ``turn``, if that is
-        known."""
-        return Computation(self._loads.led_apart(key) if turn is None else turn)
-
-    def outdate_where(self, select: Callable[[list[Any]], Iterable[Any]]) -> None:
-        """Note that the keys that ``select`` returns, given those of the loads apart, will be written or deleted."""
-        self._loads.supersede_apart(select(self._loads.apart_in_progress()))

@@ -36,8 +36,9 @@ from wheelcache.near_cache.invalidations import Invalidations
 from wheelcache.near_cache.near_copies import NearCopies
 from wheelcache.near_cache.options import FLASK_TIERED as OPTIONS
 from wheelcache.near_cache.options import finite_timeout
+from wheelcache.near_cache.store_calls import Stores
 from wheelcache.near_cache.store_tags import StoreTags
-from wheelcache.runtime.steps import PerDriver, drive, run
+from wheelcache.runtime.steps import drive, result
 
 logger = logging.getLogger("wheelcache")
 
@@ -101,7 +102,7 @@ class TieredCache(EngineBackend):
         # None of its functions refers to the backend.
         tags = StoreTags(level, partial(with_prefix, self._l2_prefix))
         # Flask's calls are synchronous.
-        stores = PerDriver(CachelibStore(l2, level.note_undecoded), None)
+        stores = Stores(CachelibStore(l2, level.note_undecoded), None)
         layer = NearCopies(level, stores, tags, self._codec)
         self._use_layers(layer, above(engine, checked, has_store=True))
         # The thread refers to the copies, not to the backend, which would otherwise outlive an app that is replaced.
@@ -162,7 +163,7 @@ class TieredCache(EngineBackend):
         found = self._get_at_once(key)
         if found is not MISSING:
             return found  # type: ignore[no-any-return]
-        return run(self._chain.compute(self._cache_key(key), loader, ttl, tags))  # type: ignore[no-any-return, attr-defined]
+        return result(drive(self._chain.compute(self._cache_key(key), loader, ttl, tags)))  # type: ignore[no-any-return, attr-defined]
 
     def request_shared(self, key: str, load: Callable[[], Any], begun: Begun) -> LoadRequest:
         if not begun.is_fill:

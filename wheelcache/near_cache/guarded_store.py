@@ -8,8 +8,7 @@ breaker can close again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Any, Final
 
 from wheelcache.engine.figures import Figures
@@ -17,11 +16,11 @@ from wheelcache.engine.stats import Meter
 from wheelcache.errors import StoreUnavailable
 from wheelcache.near_cache.outage_rule import OutageRule
 from wheelcache.near_cache.outages import Outages
+from wheelcache.near_cache.store_calls import StoreCall, Stores, StoreWrite, Written
 from wheelcache.near_cache.store_stats import CallStats, StoreStats
 from wheelcache.near_cache.trust_epoch import TrustEpoch
-from wheelcache.near_cache.written_timeouts import NewTimeout, WrittenTimeouts
+from wheelcache.near_cache.written_timeouts import WrittenTimeouts
 from wheelcache.runtime.clock import Clock, SystemClock
-from wheelcache.runtime.steps import Call, Outcome, PerDriver, StepsTo, result
 from wheelcache.watch.recent_failures import Failure
 
 logger = logging.getLogger("wheelcache")
@@ -77,94 +76,49 @@ class CircuitBreaker:
         return was_open
 
 
-@dataclass(eq=False, slots=True)
-class GuardedStore:
-    """The calls of one store.
+class StoreState:
+    """The knowledge of this process about one store, and its statistics.
 
     Args:
-        name: the name of the cache in front of it, for logs.
-        clock: returns seconds.
-        rule: decides which errors are outages.
-        timeouts: remembers the timeouts of the values that this process writes.
         epoch: shows whether a connection reports writes to the store; None if there is no such connection.
-        watches_outages: whether calls are refused after repeated failures. Otherwise every call is made.
-        start_jobs: called before each call.
+        timeouts: remembers the timeouts of the values that this process writes.
+        breaker: refuses calls after repeated failures; None if every call is made.
 
     Attributes:
-        rule, timeouts: see above.
+        timeouts, breaker: see above.
+        reads, writes: the statistics of the calls.
+        look_ups: those of the look-ups without a copy.
+        outages: the failed calls.
     """
 
-    _name: str
-    _clock: Clock
-    rule: OutageRule
-    timeouts: WrittenTimeouts
-    _epoch: TrustEpoch | None
-    _watches_outages: bool
-    _start_jobs: Callable[[], object]
-    _breaker: CircuitBreaker = field(default_factory=CircuitBreaker)
-    _outages: Outages = field(default_factory=Outages)
-    _reads: Meter = field(default_factory=lambda: Meter("errors", "refused"))
-    _writes: Meter = field(default_factory=lambda: Meter("errors", "refused"))
-    _look_ups: Meter = field(default_factory=lambda: Meter("hits", "misses"))
+    __slots__ = ("_epoch", "breaker", "look_ups", "outages", "reads", "timeouts", "writes")
 
-    def read(self, function: Callable[..., Any], here: PerDriver | None = None) -> StepsTo[Any]:
-        """Return the result of ``function``, which reads from the store; in a task, the result is awaited.
-
-        Args:
-            here: the argument of ``function``, which depends on the driver.
-
-        Raises:
-            StoreUnavailable: if the store failed recently, so the call is not made.
-        """
-        began = self._begin(self._reads)
-        return self._end((yield Call(function, here)), began, self._reads)
-
-    def write(
-        self,
-        function: Callable[..., Any],
-        keys: Sequence[Any] = (),
-        new_timeout: NewTimeout | None = None,
-        here: PerDriver | None = None,
-    ) -> StepsTo[Any]:
-        """Do the same as ``read`` for a function that writes to the store.
-
-        Args:
-            keys: the keys whose timeouts the write changes.
-            new_timeout: their new timeout; None if they keep theirs.
-        """
-        write = None if new_timeout is None else self.timeouts.start()
-        took_effect: bool | None = None
-        try:
-            began = self._begin(self._writes)
-            written = self._end((yield Call(function, here)), began, self._writes)
-            if new_timeout is not None:
-                took_effect = new_timeout.took_effect(written)
-        except StoreUnavailable:
-            took_effect = False
-            raise
-        finally:
-            if new_timeout is not None and write is not None and took_effect is not False:
-                self.timeouts.end(keys, write, new_timeout, is_certain=took_effect is True)
-        return written
+    def __init__(self, epoch: TrustEpoch | None, timeouts: WrittenTimeouts, breaker: CircuitBreaker | None) -> None:
+        self._epoch = epoch
+        self.timeouts = timeouts
+        self.breaker = breaker
+        self.reads, self.writes = Meter("errors", "refused"), Meter("errors", "refused")
+        self.look_ups = Meter("hits", "misses")
+        self.outages = Outages()
 
     def answered(self, found: int, asked: int) -> None:
         """Count the look-ups of ``asked`` keys without a copy; the store had values for ``found`` of them."""
         if found:
-            self._look_ups.add("hits", found)
+            self.look_ups.add("hits", found)
         if asked > found:
-            self._look_ups.add("misses", asked - found)
+            self.look_ups.add("misses", asked - found)
 
     def figures(self) -> Figures:
-        """Return the statistics of the store in this process."""
-        reads, writes = _call_stats(self._reads), _call_stats(self._writes)
+        """Return the statistics."""
+        reads, writes = _call_stats(self.reads), _call_stats(self.writes)
         # The connection is made at the first read.
         epoch = self._epoch if reads.uses else None
         stats = StoreStats(
-            **self._look_ups.read()[0],
+            **self.look_ups.read()[0],
             reads=reads,
             writes=writes,
-            breakers=int(self._watches_outages),
-            open_breakers=int(self._breaker.is_open()),
+            breakers=int(self.breaker is not None),
+            open_breakers=int(self.breaker is not None and self.breaker.is_open()),
             trackers=int(epoch is not None),
             trusted=int(epoch is not None and epoch.is_notified),
             refused_trackers=int(epoch is not None and epoch.is_refused),
@@ -173,42 +127,86 @@ class GuardedStore:
 
     def take_outage(self) -> Failure | None:
         """Return the failed calls since the last call of this method: see ``Outages.take``."""
-        return self._outages.take()
+        return self.outages.take()
 
     def after_fork_in_child(self) -> None:
         """Start counting from zero."""
-        self._outages.start_over()
-        self._reads.count_from_zero()
-        self._writes.count_from_zero()
-        self._look_ups.count_from_zero()
+        self.outages.start_over()
+        self.reads.count_from_zero()
+        self.writes.count_from_zero()
+        self.look_ups.count_from_zero()
         self.timeouts.after_fork_in_child()
 
-    def _begin(self, meter: Meter) -> float:
-        """Return the time at which a call begins."""
+
+class GuardedStore:
+    """The calls of one store.
+
+    Args:
+        name: the name of the cache in front of it, for logs.
+        clock: returns seconds.
+        rule: decides which errors are outages.
+        state: records the calls.
+        start_jobs: called before each call.
+
+    Attributes:
+        rule, state: see above.
+    """
+
+    __slots__ = ("_clock", "_name", "_start_jobs", "rule", "state")
+
+    def __init__(
+        self, name: str, clock: Clock, rule: OutageRule, state: StoreState, start_jobs: Callable[[], object]
+    ) -> None:
+        self._name = name
+        self._clock = clock
+        self._start_jobs = start_jobs
+        self.rule = rule
+        self.state = state
+
+    def read(self, function: Callable[..., Any], stores: Stores | None = None) -> StoreCall:
+        """Return the step of a ``function`` that reads from the store.
+
+        It sends StoreUnavailable if the store failed recently, so the call is not made.
+        """
+        return StoreCall(self, self.state.reads, function, stores)
+
+    def write(self, function: Callable[..., Any], stores: Stores | None, written: Written) -> StoreWrite:
+        """Do the same for a function that writes to the store."""
+        return StoreWrite(self, self.state.writes, function, stores, written)
+
+    # The steps call these.
+
+    def begin(self, meter: Meter) -> float:
+        """Return the time at which a call begins.
+
+        Raises:
+            StoreUnavailable: if the call must not be made.
+        """
         self._start_jobs()
-        if self._watches_outages and not self._breaker.allows(self._clock()):
+        began, breaker = self._clock(), self.state.breaker
+        if breaker is not None and not breaker.allows(began):
             meter.add("refused")
             raise StoreUnavailable(f"the store behind the cache {self._name!r} failed recently and is not called yet")
-        return self._clock()
+        return began
 
-    def _end(self, outcome: Outcome, began: float, meter: Meter) -> Any:
-        """Record the outcome of a call. Return its value, or raise its error."""
-        error = outcome[1]
-        is_outage = isinstance(error, Exception) and self.rule.is_outage(error)
-        meter.ended(self._clock() - began, "errors" if is_outage else None)
-        if error is None:
-            if self._outages.began is not None:
-                self._outages.succeeded(SystemClock.time())
-            if self._watches_outages and self._breaker.succeeded():
-                logger.warning("The store behind the cache %r answers again.", self._name)
-            return outcome[0]
-        if isinstance(error, Exception) and is_outage:
-            self._failed(error)
-        return result(outcome)
+    def succeeded(self, meter: Meter, began: float) -> None:
+        """Record a call that has returned."""
+        meter.ended(self._clock() - began)
+        state = self.state
+        if state.outages.began is not None:
+            state.outages.succeeded(SystemClock.time())
+        if state.breaker is not None and state.breaker.succeeded():
+            logger.warning("The store behind the cache %r answers again.", self._name)
 
-    def _failed(self, error: Exception) -> None:
-        self._outages.failed(error, SystemClock.time())
-        if self._watches_outages and self._breaker.failed(self._clock()):
+    def failed(self, meter: Meter, began: float, error: BaseException) -> None:
+        """Record a call that has raised ``error``."""
+        now = self._clock()
+        if not isinstance(error, Exception) or not self.rule.is_outage(error):
+            meter.ended(now - began)
+            return
+        meter.ended(now - began, "errors")
+        self.state.outages.failed(error, SystemClock.time())
+        if self.state.breaker is not None and self.state.breaker.failed(now):
             logger.warning(
                 "The store behind the cache %r fails (%r); calling it rarely until it answers.", self._name, error
             )

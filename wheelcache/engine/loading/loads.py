@@ -397,7 +397,7 @@ class Loads:
         started = self._core.now()
         value, error = yield from computed(request)
         if request.is_computed:
-            self.count(request.key, self._core.now() - started, request.group, has_failed=error is not None)
+            self.count(request.watched, self._core.now() - started, request.group, has_failed=error is not None)
             if error is not None:
                 self._note(error)
         return value, error

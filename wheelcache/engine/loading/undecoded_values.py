@@ -7,15 +7,12 @@ may raise the same exceptions for an invalid key; then the delete raises them, t
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from wheelcache.core.contract import MISSING
 from wheelcache.engine.codec import NOT_DECODED
-from wheelcache.runtime.steps import Call, Outcome, StepsTo, drive_async, result
-
-NoteUndecoded = Callable[[str, Exception], object]
-"""Receives the key of a value that cannot be decoded, and the exception."""
+from wheelcache.runtime.steps import Call, Outcome, StepsTo, result
 
 
 def read_or_delete(
@@ -32,21 +29,3 @@ def read_or_delete(
         note(outcome[1])
         return MISSING
     return result(outcome)
-
-
-def read_each(keys: Iterable[str], read: Callable[[str], StepsTo[Any]]) -> StepsTo[dict[str, Any]]:
-    """Read many keys by ``read``. Return a dict of the values that were found."""
-    found = {}
-    for key in keys:
-        value = yield from read(key)
-        if value is not MISSING:
-            found[key] = value
-    return found
-
-
-async def awaited(found: Awaitable[Any], again: StepsTo[Any]) -> Any:
-    """Return the value of ``found``. If it cannot be decoded, return the result of the steps ``again``."""
-    try:
-        return await found
-    except NOT_DECODED:
-        return await drive_async(again)
