@@ -137,7 +137,7 @@ def test_a_caller_that_missed_before_another_one_stored_the_value_finds_it_in_th
     def read_before_another():
         found = store.read("k")
         if not loaded:
-            other = near.near.add_missing(sought("k", partial(store.read, "k"), load, add))
+            other = near.near.get_or_add(sought("k", partial(store.read, "k"), load, add), is_missing=True)
             assert pool.submit(run, other).result(PATIENCE) == "computed"
         return found
 

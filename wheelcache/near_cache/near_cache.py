@@ -5,7 +5,7 @@ gave to the value (see ``written_timeouts``), and only until a write of its key 
 the writes by any client of a Redis. Without such reports, a copy may be that old. A caller that reads during a write
 may get the old value. A caller that begins to read after the write and its invalidation have arrived does not get it:
 copies that were read earlier are not kept. The same holds for the tags of values: see ``store_tags``. A computed value
-is not stored if its key was written or deleted since the computation began: see ``computations``. If that happens while
+is not stored if its key was written or deleted since the computation began: see ``Computation``. If that happens while
 the value is being stored, it is removed from the store again: see ``late_values``.
 
 The backends pass functions that call the store. ``outage_rule`` decides which of their exceptions are outages.
@@ -28,11 +28,11 @@ from wheelcache.engine.loading.loads import TAKEN
 from wheelcache.engine.loading.policy import FRESH_ONLY, PLAIN, LoadPolicy, Receivers, Source, Staleness
 from wheelcache.engine.loading.request import LoadRequest, Tagged, Unstored, untagged
 from wheelcache.engine.turns import Turn
+from wheelcache.engine.writing.write_moments import WritesSince
 from wheelcache.errors import CacheClosed
-from wheelcache.near_cache.computations import CommittedValue, Computation
-from wheelcache.near_cache.guarded_store import CircuitBreaker, GuardedStore, StoreState
 from wheelcache.near_cache.outage_rule import OutageRule
-from wheelcache.near_cache.store_calls import Stores, Written
+from wheelcache.near_cache.store_calls import Guard, StoreCall, Stores, StoreWrite
+from wheelcache.near_cache.store_state import CircuitBreaker, StoreState
 from wheelcache.near_cache.tokens import MARK, TokensRead
 from wheelcache.near_cache.trust_epoch import TrustEpoch
 from wheelcache.near_cache.written_timeouts import NO_TIMEOUT, NewTimeout, WrittenTimeouts
@@ -41,7 +41,61 @@ from wheelcache.runtime.steps import Call, InSteps, Outcome, Steps, StepsTo, res
 Read = Callable[..., Any]
 """Reads from the store, which it receives if the caller passes ``stores``: see ``store_calls``."""
 
+
+class Computation:
+    """The computation of the value of one key for the store.
+
+    The value is stored behind this cache, so the core cannot refuse it in the step that stores it. A write by this
+    process supersedes the turn of the load that computes the value: see ``turns``. The watch of the turn would not do:
+    it also breaks if the connection to the store begins to report writes, or reports one by this process from before
+    the computation.
+
+    Args:
+        turn: the turn of the load that computes the value.
+    """
+
+    __slots__ = ("_is_refused", "_turn")
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        self._is_refused = False
+
+    def outdate(self) -> None:
+        self._is_refused = True
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether a caller has begun to write or delete the key since then. Once True, it stays True."""
+        turn = self._turn
+        # A turn that is not open cannot be superseded: it has ended, or it is ALONE.
+        return self._is_refused or turn.is_superseded or turn.turns.open.get(turn.key) is not turn
+
+
+class CommittedValue:
+    """The value of one key that a transaction computed, which was committed.
+
+    Args:
+        others: the writes by others since the transaction began.
+    """
+
+    __slots__ = ("_is_refused", "_key", "_others")
+
+    def __init__(self, key: Any, others: WritesSince) -> None:
+        self._key = key
+        self._others = others
+        self._is_refused = False
+
+    def outdate(self) -> None:
+        self._is_refused = True
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether another caller has begun to write or delete the key since the transaction began."""
+        return self._is_refused or self._others.contain([self._key])
+
+
 Fill = Computation | CommittedValue
+"""Shows whether a value that is being stored must not be kept."""
 
 NO_CAUSES: Final[Mapping[Any, int]] = MappingProxyType({})
 """The causes of misses of keys that were not set since their look-ups began."""
@@ -49,10 +103,6 @@ NO_CAUSES: Final[Mapping[Any, int]] = MappingProxyType({})
 
 def _nothing() -> None:
     """Do nothing: there is no tracking to start or stop."""
-
-
-def _no_steps(*args: object) -> None:
-    """Do nothing more at the end of a write."""
 
 
 def _never() -> bool:
@@ -205,11 +255,14 @@ class NearCache:
             stale,
             source=Source(rule.is_of_the_call, rule.is_outage, self._lifetime, keeps_for_outages=fail_safe),
         )
-        self._state = StoreState(epoch, self._timeouts, CircuitBreaker() if fail_safe else None)
-        engine = cache.engine
-        self._store = GuardedStore(cache.name, engine.clock, rule, self._state, engine.start_jobs)
+        self._is_outage = rule.is_outage
+        self._state = state = StoreState(epoch, self._timeouts, CircuitBreaker() if fail_safe else None)
+        self._reads, self._writes = [
+            Guard(cache.name, cache.engine.clock, rule, state, meter, cache.engine.start_jobs)
+            for meter in (state.reads, state.writes)
+        ]
         # The calls of the store start the jobs.
-        engine.keep_copies_of(self._state)
+        cache.engine.keep_copies_of(state)
 
     # The tracking calls these: see ``redis_tracking.Listener``.
 
@@ -280,7 +333,7 @@ class NearCache:
                     try:
                         stored = self._loads.begin(turn, request)
                         if stored is MISSING:
-                            found = result((yield self._store.read(read, stores)))
+                            found = result((yield StoreCall(self._reads, read, stores)))
                             stored = self._loads.finish(turn, request, found)
                             if not request.is_counted:
                                 self._loads.count_end(request, stored, has_failed=False)
@@ -299,7 +352,7 @@ class NearCache:
                 stored = by_key.get(key, MISSING)
         except Exception as error:
             return self._fallback([key], error, leaves_miss).get(key, MISSING)
-        self._state.answered(int(stored is not MISSING), 1)
+        self._state.look_ups.add("misses" if stored is MISSING else "hits")
         if stored is MISSING and self._grace:
             self._engine.discard_stale(key)
         return stored
@@ -316,7 +369,7 @@ class NearCache:
         try:
             if not self.trusted or self.is_in_transaction():
                 found = yield from self._get_untrusted(keys, lambda keys: self._value(partial(read, keys), stores))
-                self._state.answered(sum(key in found for key in keys), len(keys))
+                self._answered(keys, found)
                 return found
             found = {key: stored for key in keys if (stored := self.cache.find(key, MISSING)) is not MISSING}
             missing = [key for key in dict.fromkeys(keys) if key not in found]
@@ -326,7 +379,7 @@ class NearCache:
                 causes = self._causes(missing) if self.fail_safe else {}
                 found |= yield from self._load_many(missing, lambda keys: self._value(partial(read, keys), stores))
                 self._count_misses_if(self.fail_safe, missing, causes)
-                self._state.answered(sum(key in found for key in missing), len(missing))
+                self._answered(missing, found)
             return self._without_stale(keys, found)
         except Exception as error:
             return self._fallback(keys, error)
@@ -341,7 +394,7 @@ class NearCache:
             # This caller may hold the lease now. Another process, or an earlier holder, may have set the key meanwhile.
             fill = self.leases.fill(key)
             stored = yield from self._read_now(read, stores, key)
-            self._state.answered(int(stored is not MISSING), 1)
+            self._state.look_ups.add("misses" if stored is MISSING else "hits")
             if stored is not MISSING:
                 fill(untagged(stored), stored.tags if type(stored) is Tagged else ())
                 # A later write by this caller does not answer the miss.
@@ -353,7 +406,7 @@ class NearCache:
         if self.trusted and key in self.cache:
             return True
         try:
-            found: bool = result((yield self._store.read(ask, stores)))
+            found: bool = result((yield StoreCall(self._reads, ask, stores)))
         except Exception as error:
             self._check_may_fail(error)
             return self._loads.get_stale(key, self._grace) is not MISSING
@@ -371,7 +424,7 @@ class NearCache:
 
     def _read_now(self, read: Read, stores: Stores | None, key: Any) -> StepsTo[Any]:
         try:
-            value = result((yield self._store.read(read, stores)))
+            value = result((yield StoreCall(self._reads, read, stores)))
         except Exception as error:
             self._check_may_fail(error)
             return MISSING
@@ -379,11 +432,16 @@ class NearCache:
             self._loads.reconcile(key, untagged(value))
         return value
 
-    def get_or_add(self, op: GetOrAdd, stores: Stores | None = None) -> Steps:
+    def get_or_add(self, op: GetOrAdd, stores: Stores | None = None, *, is_missing: bool = False) -> Steps:
         """Return the value of a key; if it is missing, the result of a loader, which is stored and shared by concurrent
         callers. Callers of ``get`` do not share it: they wait for the store, not for a loader, which may take long,
         raise an error of its own, or look up the key itself. No copy of the result is kept.
+
+        Args:
+            is_missing: whether the caller has read the key before.
         """
+        if is_missing:
+            return (yield from self._add_missing(op, stores))
         # Before the first read: a caller that stores the value after that breaks it.
         op.watch = self._engine.watch(op.key)
         try:
@@ -399,12 +457,11 @@ class NearCache:
                     return op.codec.decode(stored), None
                 except NOT_DECODED as error:
                     self._engine.remove_undecoded(op.key, stored, error)
-            return (yield from self.add_missing(op, stores))
+            return (yield from self._add_missing(op, stores))
         finally:
             op.watch.close()
 
-    def add_missing(self, op: GetOrAdd, stores: Stores | None = None) -> Steps:
-        """Do the same after a read that found nothing."""
+    def _add_missing(self, op: GetOrAdd, stores: Stores | None) -> Steps:
         loads = self._loads
         request = loads.request_apart(op.key, InSteps(partial(self._compute, op, stores, None)), PLAIN, op.tags)
         turn, stored = loads.turn(request), TAKEN
@@ -498,13 +555,11 @@ class NearCache:
         try:
             # There are no copies of other keys, and comparing those may run the site's code.
             plain = keys if len(keys) == 1 and type(keys[0]) is str else [key for key in keys if type(key) is str]
-            written = Written(
-                plain,
-                new_timeout,
-                partial(self._completed, keys, values, stores),
-                partial(self._written_after_cancellation, keys, fill),
-            )
-            outcome = yield self._store.write(write, stores, written)
+            step = StoreWrite(self._writes, write, stores, plain, new_timeout)
+            if fill is not None or values.may_be_marked:
+                step.complete = partial(self._completed, keys, values, stores)
+            step.after_cancellation = partial(self._written_after_cancellation, keys, fill)
+            outcome = yield step
             if lease_fills and outcome[1] is None and not (fill is not None and fill.is_outdated):
                 value = values.for_waiters(outcome[0])
                 if value is not MISSING:
@@ -512,9 +567,9 @@ class NearCache:
                         give(value, values.names)
         finally:
             # After a failure, too, since it is unknown whether the store applied the write.
-            self._written(keys, fill)
+            is_outdated = self._written(keys, fill)
         if outcome[1] is None:
-            return outcome[0]
+            return result_if_dropped if is_outdated else outcome[0]
         try:
             return result(outcome)
         except Exception as error:
@@ -538,18 +593,18 @@ class NearCache:
 
     def _remove_outdated(self, keys: Sequence[Any], values: Values, stores: Stores | None) -> StepsTo[None]:
         fill = values.fill
-        if values.may_be_marked and result((yield self._store.read(values.find_marks, stores))):
+        if values.may_be_marked and result((yield StoreCall(self._reads, values.find_marks, stores))):
             if fill is not None:
                 fill.outdate()
         elif fill is None or not fill.is_outdated:
             return
         for key in keys:
-            written = Written([key] if type(key) is str else [], NO_TIMEOUT, _no_steps, _no_steps)
-            result((yield self._store.write(partial(values.remove, key), stores, written)))
+            plain = [key] if type(key) is str else []
+            result((yield StoreWrite(self._writes, partial(values.remove, key), stores, plain, NO_TIMEOUT)))
 
     def is_outage(self, error: BaseException | None) -> bool:
         """Return whether an error of the store is an outage."""
-        return self._store.rule.is_outage(error)
+        return self._is_outage(error)
 
     def clear(self, write: Callable[..., Any], stores: Stores | None = None) -> StepsTo[Any]:
         """Call ``write``, drop all copies, and return the result."""
@@ -563,15 +618,17 @@ class NearCache:
         """Note that the keys that ``select`` returns, given those of the loads apart, will be written or deleted."""
         self._loads.supersede_apart(select(self._loads.apart_in_progress()))
 
-    def _written(self, keys: Sequence[Any], fill: Fill | None) -> None:
-        if fill is None:
-            self.cache.delete_many(keys)
-            self._drop_tags(keys)
-            return
+    def _written(self, keys: Sequence[Any], fill: Fill | None) -> bool:
+        """Drop the copies of ``keys``. Return whether the value was outdated."""
         for key in keys:
             self._engine.delete(key)
-            if fill.is_outdated:
-                self._engine.refuse_fill(key)
+        if fill is None:
+            self._drop_tags(keys)
+            return False
+        is_outdated = fill.is_outdated
+        if is_outdated:
+            self._engine.refuse_fill(keys[0])
+        return is_outdated
 
     def _drop_tags(self, keys: Iterable[Any]) -> None:
         """Drop the tags whose tokens were written, if some of the written ``keys`` are those of tokens."""
@@ -587,15 +644,15 @@ class NearCache:
 
     def _outcome(self, read: Read, stores: Stores | None) -> Steps:
         """Return the outcome of ``read``."""
-        outcome: Outcome = yield self._store.read(read, stores)
+        outcome: Outcome = yield StoreCall(self._reads, read, stores)
         return outcome
 
     def _value(self, read: Read, stores: Stores | None) -> StepsTo[Any]:
-        return result((yield self._store.read(read, stores)))
+        return result((yield StoreCall(self._reads, read, stores)))
 
     def _read_one(self, key: Any, read: Read, stores: Stores | None) -> StepsTo[dict[Any, Any]]:
         """Read one key. Return the result in the form of a read of many keys."""
-        value = result((yield self._store.read(read, stores)))
+        value = result((yield StoreCall(self._reads, read, stores)))
         return {} if value is MISSING else {key: value}
 
     def _load_many(self, keys: list[Any], read: Callable[[list[Any]], StepsTo[Any]]) -> StepsTo[dict[Any, Any]]:
@@ -634,6 +691,12 @@ class NearCache:
         """Return the TTL of the copy of ``key``, and the seconds past it for which the copy stays in memory."""
         return min(self.timeout, self._timeouts.left(key)), self._grace
 
+    def _answered(self, keys: Sequence[Any], found: Collection[Any]) -> None:
+        """Count the look-ups of ``keys`` without a copy; the store had values for those in ``found``."""
+        hits = sum(key in found for key in keys)
+        self._state.look_ups.add("hits", hits)
+        self._state.look_ups.add("misses", len(keys) - hits)
+
     def _causes(self, keys: list[Any]) -> dict[Any, int]:
         return {key: self._misses.cause(key) for key in keys}
 
@@ -649,7 +712,7 @@ class NearCache:
                 self._misses.count(key, causes.get(key, -1))
 
     def _check_may_fail(self, error: Exception) -> None:
-        if not self.fail_safe or not self._store.rule.is_outage(error):
+        if not self.fail_safe or not self._is_outage(error):
             raise error
 
     def _fallback(self, keys: list[Any], error: Exception, leaves_misses: bool = False) -> dict[Any, Any]:
@@ -662,7 +725,7 @@ class NearCache:
         if not self.fail_safe:
             # The misses were counted when the look-ups began.
             raise error
-        found, is_outage = {}, self._store.rule.is_outage(error)
+        found, is_outage = {}, self._is_outage(error)
         if is_outage:
             found = {key: self._loads.get_stale(key, self._grace) for key in keys}
             found = {key: stale for key, stale in found.items() if stale is not MISSING}

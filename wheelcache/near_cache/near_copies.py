@@ -17,8 +17,7 @@ from wheelcache.engine.loading.memoize import Group
 from wheelcache.engine.loading.policy import PLAIN
 from wheelcache.engine.loading.request import LoadRequest, Tagged, Unstored, untagged
 from wheelcache.engine.writing.write_moments import WritesSince
-from wheelcache.near_cache.computations import CommittedValue, Computation
-from wheelcache.near_cache.near_cache import Fill, GetOrAdd, NearCache, Values
+from wheelcache.near_cache.near_cache import CommittedValue, Computation, Fill, GetOrAdd, NearCache, Values
 from wheelcache.near_cache.store_calls import Stores, then
 from wheelcache.near_cache.store_commits import MARKED, marks_of
 from wheelcache.near_cache.store_tags import UNTAGGED, StoreTags, TaggedWrite
@@ -307,7 +306,7 @@ class NearCopies(Shared):
 
     def _set(self, write: _Write) -> StepsTo[bool]:
         stored = yield from self._put([*write.values], write.set, NewTimeout(write.ttl, _took_effect), write)
-        return self._store.by_thread.is_stored(stored) and not (write.fill is not None and write.fill.is_outdated)
+        return bool(self._store.by_thread.is_stored(stored))
 
     def add(self, key: Any, value: Any, ttl: Any, tags: tuple[str, ...] = ()) -> StepsTo[bool]:
         level = self.level
@@ -317,13 +316,12 @@ class NearCopies(Shared):
         return self._add(_Write(self, begun, {key: value}, ttl, may_be_marked=may_be_marked))
 
     def _add(self, write: _Write) -> StepsTo[bool]:
-        added = yield from self._put([*write.values], write.add, NewTimeout(write.ttl, bool), write)
-        return added and not (write.fill is not None and write.fill.is_outdated)
+        return self._put([*write.values], write.add, NewTimeout(write.ttl, bool), write)
 
     def _put(
         self, keys: list[Any], put: Callable[[Store], Any], new_timeout: NewTimeout, write: _Write
     ) -> StepsTo[Any]:
-        """Store the value of ``write`` by ``put``. Return its result."""
+        """Store the value of ``write`` by ``put``. Return its result; False if the value was outdated meanwhile."""
         return self.level.write(keys, put, self._store, result_if_dropped=False, new_timeout=new_timeout, values=write)
 
     def replace(self, key: Any, value: Any, ttl: Any, grace: float = 0.0) -> StepsTo[bool]:
@@ -454,7 +452,7 @@ class NearCopies(Shared):
             begun.begin if tags else None,
             is_computed=is_computed,
         )
-        return self.level.add_missing(sought, self._store) if is_missing else self.level.get_or_add(sought, self._store)
+        return self.level.get_or_add(sought, self._store, is_missing=is_missing)
 
     def _add_computed(
         self, begun: TaggedWrite, key: Any, ttl: Any, value: Any, computation: Computation

@@ -20,7 +20,7 @@ from wheelcache.watch.recorder import Recorder, State
 from wheelcache.watch.tables import encoded
 
 if TYPE_CHECKING:
-    from wheelcache.near_cache.guarded_store import StoreState
+    from wheelcache.near_cache.store_state import StoreState
     from wheelcache.pages.figures import Figures as PageFigures
 
 

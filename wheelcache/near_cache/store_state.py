@@ -1,4 +1,4 @@
-"""Calls of the store behind a near cache. While the store is down, they fail immediately instead of after a timeout.
+"""The knowledge of this process about the store behind a near cache: whether it answers, and its statistics.
 
 The pattern of the circuit breaker is Michael Nygard's ("Release It!"). A closed breaker lets every call through. After
 ``FAILURES`` failures in a row it opens and lets no call through, except for an occasional try that shows whether the
@@ -7,24 +7,15 @@ breaker can close again.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from wheelcache.engine.figures import Figures
 from wheelcache.engine.stats import Meter
-from wheelcache.errors import StoreUnavailable
-from wheelcache.near_cache.outage_rule import OutageRule
 from wheelcache.near_cache.outages import Outages
-from wheelcache.near_cache.store_calls import StoreCall, Stores, StoreWrite, Written
 from wheelcache.near_cache.store_stats import CallStats, StoreStats
 from wheelcache.near_cache.trust_epoch import TrustEpoch
 from wheelcache.near_cache.written_timeouts import WrittenTimeouts
-from wheelcache.runtime.clock import Clock, SystemClock
 from wheelcache.watch.recent_failures import Failure
-
-logger = logging.getLogger("wheelcache")
-
 
 FAILURES: Final = 3
 FIRST_PAUSE: Final = 0.5
@@ -101,13 +92,6 @@ class StoreState:
         self.look_ups = Meter("hits", "misses")
         self.outages = Outages()
 
-    def answered(self, found: int, asked: int) -> None:
-        """Count the look-ups of ``asked`` keys without a copy; the store had values for ``found`` of them."""
-        if found:
-            self.look_ups.add("hits", found)
-        if asked > found:
-            self.look_ups.add("misses", asked - found)
-
     def figures(self) -> Figures:
         """Return the statistics."""
         reads, writes = _call_stats(self.reads), _call_stats(self.writes)
@@ -136,80 +120,6 @@ class StoreState:
         self.writes.count_from_zero()
         self.look_ups.count_from_zero()
         self.timeouts.after_fork_in_child()
-
-
-class GuardedStore:
-    """The calls of one store.
-
-    Args:
-        name: the name of the cache in front of it, for logs.
-        clock: returns seconds.
-        rule: decides which errors are outages.
-        state: records the calls.
-        start_jobs: called before each call.
-
-    Attributes:
-        rule, state: see above.
-    """
-
-    __slots__ = ("_clock", "_name", "_start_jobs", "rule", "state")
-
-    def __init__(
-        self, name: str, clock: Clock, rule: OutageRule, state: StoreState, start_jobs: Callable[[], object]
-    ) -> None:
-        self._name = name
-        self._clock = clock
-        self._start_jobs = start_jobs
-        self.rule = rule
-        self.state = state
-
-    def read(self, function: Callable[..., Any], stores: Stores | None = None) -> StoreCall:
-        """Return the step of a ``function`` that reads from the store.
-
-        It sends StoreUnavailable if the store failed recently, so the call is not made.
-        """
-        return StoreCall(self, self.state.reads, function, stores)
-
-    def write(self, function: Callable[..., Any], stores: Stores | None, written: Written) -> StoreWrite:
-        """Do the same for a function that writes to the store."""
-        return StoreWrite(self, self.state.writes, function, stores, written)
-
-    # The steps call these.
-
-    def begin(self, meter: Meter) -> float:
-        """Return the time at which a call begins.
-
-        Raises:
-            StoreUnavailable: if the call must not be made.
-        """
-        self._start_jobs()
-        began, breaker = self._clock(), self.state.breaker
-        if breaker is not None and not breaker.allows(began):
-            meter.add("refused")
-            raise StoreUnavailable(f"the store behind the cache {self._name!r} failed recently and is not called yet")
-        return began
-
-    def succeeded(self, meter: Meter, began: float) -> None:
-        """Record a call that has returned."""
-        meter.ended(self._clock() - began)
-        state = self.state
-        if state.outages.began is not None:
-            state.outages.succeeded(SystemClock.time())
-        if state.breaker is not None and state.breaker.succeeded():
-            logger.warning("The store behind the cache %r answers again.", self._name)
-
-    def failed(self, meter: Meter, began: float, error: BaseException) -> None:
-        """Record a call that has raised ``error``."""
-        now = self._clock()
-        if not isinstance(error, Exception) or not self.rule.is_outage(error):
-            meter.ended(now - began)
-            return
-        meter.ended(now - began, "errors")
-        self.state.outages.failed(error, SystemClock.time())
-        if self.state.breaker is not None and self.state.breaker.failed(now):
-            logger.warning(
-                "The store behind the cache %r fails (%r); calling it rarely until it answers.", self._name, error
-            )
 
 
 def _call_stats(meter: Meter) -> CallStats:
