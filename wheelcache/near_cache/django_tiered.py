@@ -15,7 +15,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, router
 from django.utils.module_loading import import_string
 
-from wheelcache.core.access import NO_TAGS, is_printable
+from wheelcache.core.access import is_printable
 from wheelcache.core.contract import MISSING
 from wheelcache.django_backend.awaited import Awaited
 from wheelcache.django_backend.backend import WheelCache
@@ -68,7 +68,7 @@ class TieredStore(Store):
         # Empty if the key function hides the caller's key: then every key may be that of a token.
         self.level.token_mark = MARK if MARK in l2.make_key(MARK, version=TOKEN_VERSION) else ""
         if (model := getattr(l2, "cache_model_class", None)) is not None:
-            self.level.is_in_transaction = partial(_is_in_transaction, model)
+            self.level.in_transaction = partial(_is_in_transaction, model)
 
 
 def _usable_aliases() -> str:
@@ -190,7 +190,7 @@ class TieredCache(WheelCache):
 
     # These have no ``grace`` of a call.
     def get_or_set(  # type: ignore[override]
-        self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, tags: Any = NO_TAGS
+        self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, tags: Any = ()
     ) -> Any:
         """Do the same as Django's ``get_or_set``, except that only one of the callers that miss the key together calls
         ``default``."""
@@ -199,7 +199,7 @@ class TieredCache(WheelCache):
         return result(drive(self._compute(key, default, ttl, version, tags))) if found is MISSING else found
 
     async def aget_or_set(  # type: ignore[override]
-        self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, tags: Any = NO_TAGS
+        self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, tags: Any = ()
     ) -> Any:
         """Do the same as ``get_or_set``; if ``default()`` returns an awaitable, it is awaited."""
         tags, ttl = checked_tags(tags), timeout if callable(timeout) else self._ttl(timeout)
@@ -211,14 +211,14 @@ class TieredCache(WheelCache):
         )
 
     def load_missed(
-        self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, tags: Any = NO_TAGS
+        self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, tags: Any = ()
     ) -> Any:
         """Do a ``get_or_set`` after a ``get`` that missed, which counts the look-up."""
         tags, ttl = checked_tags(tags), timeout if callable(timeout) else self._ttl(timeout)
         return result(drive(self._compute(key, default, ttl, version, tags, is_missing=True)))
 
     async def aload_missed(
-        self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, tags: Any = NO_TAGS
+        self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, tags: Any = ()
     ) -> Any:
         tags, ttl = checked_tags(tags), timeout if callable(timeout) else self._ttl(timeout)
         return result(await drive_async(self._compute(key, default, ttl, version, tags, is_missing=True)))

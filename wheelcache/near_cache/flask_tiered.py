@@ -14,7 +14,6 @@ import cachelib
 from flask import Flask
 
 from wheelcache.cache import Cache
-from wheelcache.core.access import NO_TAGS
 from wheelcache.core.contract import MISSING, Record
 from wheelcache.engine import options
 from wheelcache.engine.backend_access import checked_tags
@@ -153,7 +152,7 @@ class TieredCache(EngineBackend):
         write = self._shared.begin(checked_tags(tags))
         return Begun(tags, write.names, 0, write=write)
 
-    def get_or_load(self, key: str, loader: Callable[..., R], timeout: Timeout = None, *, tags: Any = NO_TAGS) -> R:
+    def get_or_load(self, key: str, loader: Callable[..., R], timeout: Timeout = None, *, tags: Any = ()) -> R:
         """Return the value of ``key``; if it is missing, the result of ``loader()``, which is stored.
 
         Of the threads of this process that miss the key together, one runs its loader, and the others get its value or

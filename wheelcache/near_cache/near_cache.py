@@ -25,7 +25,7 @@ from wheelcache.core.contract import MISSING, Watch
 from wheelcache.engine.codec import NOT_DECODED, Codec
 from wheelcache.engine.loading.adaptive import takes_previous
 from wheelcache.engine.loading.loads import TAKEN
-from wheelcache.engine.loading.policy import FRESH_ONLY, PLAIN, LoadPolicy, Receivers, Source, Staleness
+from wheelcache.engine.loading.policy import LoadPolicy
 from wheelcache.engine.loading.request import LoadRequest, Tagged, Unstored, untagged
 from wheelcache.engine.turns import Turn
 from wheelcache.engine.writing.write_moments import WritesSince
@@ -103,11 +103,6 @@ NO_CAUSES: Final[Mapping[Any, int]] = MappingProxyType({})
 
 def _nothing() -> None:
     """Do nothing: there is no tracking to start or stop."""
-
-
-def _never() -> bool:
-    """Return False: the store is not in a database whose transactions the callers use."""
-    return False
 
 
 class Values:
@@ -212,8 +207,9 @@ class NearCache:
         marks_commits: whether transactions mark their commits in the store: see ``store_commits``.
         is_tracked: whether there is an epoch.
         trusted: whether copies may be used. With an epoch, ``trust`` sets it.
-        is_in_transaction: returns whether the running code has a transaction open in the database of the store. It may
-            read an old snapshot, or values that are not committed. So it makes no copies, and shares no reads.
+        in_transaction: returns whether the running code has a transaction open in the database of the store. It may
+            read an old snapshot, or values that are not committed. So it makes no copies, and shares no reads. None if
+            the store is in no database.
         start_tracking: called when copies may not be used; cheap if tracking was started before.
         stop_tracking: the owner calls it when the copies are no longer used.
     """
@@ -242,18 +238,16 @@ class NearCache:
         self.marks_commits = False
         self.is_tracked = epoch is not None
         self.trusted = epoch is None
-        self.is_in_transaction: Callable[[], bool] = _never
+        self.in_transaction: Callable[[], bool] | None = None
         self.start_tracking: Callable[[], object] = _nothing
         self.stop_tracking: Callable[[], object] = _nothing
         # Only a tracking connection, which comes with an epoch, calls ``trust`` and ``refused``.
         self._epoch = epoch or TrustEpoch()
         # Expired copies stay for outages. They are not returned while the store answers.
-        stale = Staleness(grace, Receivers.OUTAGE) if fail_safe else FRESH_ONLY
-        self._grace = stale.seconds
+        self._grace = grace if fail_safe else 0.0
         self._timeouts = WrittenTimeouts(cache.engine.now)
-        self._policy = LoadPolicy(
-            stale,
-            source=Source(rule.is_of_the_call, rule.is_outage, self._lifetime, keeps_for_outages=fail_safe),
+        self._policy = LoadPolicy.of_store(
+            rule.is_of_the_call, rule.is_outage, self._lifetime, grace if fail_safe else None
         )
         self._is_outage = rule.is_outage
         self._state = state = StoreState(epoch, self._timeouts, CircuitBreaker() if fail_safe else None)
@@ -320,7 +314,7 @@ class NearCache:
             leaves_miss: whether the caller goes on with ``lease`` if the result is MISSING, which counts the look-up.
         """
         try:
-            if self.trusted and not self.is_in_transaction():
+            if self.trusted and not (self.in_transaction and self.in_transaction()):
                 stored = self.cache.find(key, MISSING)
                 if stored is not MISSING:
                     return stored
@@ -367,7 +361,7 @@ class NearCache:
             # Redis would raise an error.
             return {}
         try:
-            if not self.trusted or self.is_in_transaction():
+            if not self.trusted or (self.in_transaction and self.in_transaction()):
                 found = yield from self._get_untrusted(keys, lambda keys: self._value(partial(read, keys), stores))
                 self._answered(keys, found)
                 return found
@@ -463,7 +457,7 @@ class NearCache:
 
     def _add_missing(self, op: GetOrAdd, stores: Stores | None) -> Steps:
         loads = self._loads
-        request = loads.request_apart(op.key, InSteps(partial(self._compute, op, stores, None)), PLAIN, op.tags)
+        request = loads.request_apart(op.key, InSteps(partial(self._compute, op, stores, None)), op.tags)
         turn, stored = loads.turn(request), TAKEN
         error: BaseException | None = None
         with turn, turn:
@@ -667,7 +661,7 @@ class NearCache:
         Callers do not share it: nothing shows whether a key was written since another caller began to read.
         """
         self.start_tracking()
-        if not self.fail_safe or self.is_in_transaction():
+        if not self.fail_safe or (self.in_transaction and self.in_transaction()):
             found = None
             try:
                 found = yield from read(keys)

@@ -14,7 +14,6 @@ from wheelcache.engine.codec import NOT_DECODED, Codec
 from wheelcache.engine.layer import NO_GRACES, Select, Shared
 from wheelcache.engine.loading.adaptive import seconds_for
 from wheelcache.engine.loading.memoize import Group
-from wheelcache.engine.loading.policy import PLAIN
 from wheelcache.engine.loading.request import LoadRequest, Tagged, Unstored, untagged
 from wheelcache.engine.writing.write_moments import WritesSince
 from wheelcache.near_cache.near_cache import CommittedValue, Computation, Fill, GetOrAdd, NearCache, Values
@@ -110,7 +109,7 @@ class _Write(Values):
         fill, may_be_marked: see ``Values``.
     """
 
-    __slots__ = ("_copies", "begun", "fill", "may_be_marked", "names", "ttl", "values")
+    __slots__ = ("_copies", "begun", "fill", "keys", "may_be_marked", "names", "ttl", "values")
 
     def __init__(
         self,
@@ -125,6 +124,7 @@ class _Write(Values):
         self._copies = copies
         self.begun = begun
         self.values = values
+        self.keys = [*values]
         self.ttl = ttl
         self.names = begun.names
         self.may_be_marked = may_be_marked
@@ -168,9 +168,7 @@ class _WriteMany(_Write):
     def set(self, store: Store) -> Any:
         return self.begun.write(
             store,
-            lambda sealed: store.set_many(
-                {name_of(key): sealed(value) for key, value in self.values.items()}, self.ttl
-            ),
+            lambda sealed: store.set_many({name_of(key): sealed(self.values[key]) for key in self.keys}, self.ttl),
         )
 
     def for_waiters(self, written: Any) -> Any:
@@ -249,6 +247,8 @@ class NearCopies(Shared):
 
     def _read(self, key: Any, is_sure: bool, store: Store) -> Any:
         found = store.get(key if type(key) is str else name_of(key), is_sure)
+        if found is MISSING:
+            return MISSING
         if type(found) is GeneratorType:
             return then(lambda value: self.tags.opened_one(store, value, self.codec.encode), found)
         return self.tags.opened_one(store, found, self.codec.encode)
@@ -305,7 +305,10 @@ class NearCopies(Shared):
         return self._set(_Write(self, begun, {key: value}, ttl, may_be_marked=may_be_marked))
 
     def _set(self, write: _Write) -> StepsTo[bool]:
-        stored = yield from self._put([*write.values], write.set, NewTimeout(write.ttl, _took_effect), write)
+        timeout = NewTimeout(write.ttl, _took_effect)
+        stored = yield from self.level.write(
+            write.keys, write.set, self._store, result_if_dropped=False, new_timeout=timeout, values=write
+        )
         return bool(self._store.by_thread.is_stored(stored))
 
     def add(self, key: Any, value: Any, ttl: Any, tags: tuple[str, ...] = ()) -> StepsTo[bool]:
@@ -316,13 +319,10 @@ class NearCopies(Shared):
         return self._add(_Write(self, begun, {key: value}, ttl, may_be_marked=may_be_marked))
 
     def _add(self, write: _Write) -> StepsTo[bool]:
-        return self._put([*write.values], write.add, NewTimeout(write.ttl, bool), write)
-
-    def _put(
-        self, keys: list[Any], put: Callable[[Store], Any], new_timeout: NewTimeout, write: _Write
-    ) -> StepsTo[Any]:
-        """Store the value of ``write`` by ``put``. Return its result; False if the value was outdated meanwhile."""
-        return self.level.write(keys, put, self._store, result_if_dropped=False, new_timeout=new_timeout, values=write)
+        timeout = NewTimeout(write.ttl, bool)
+        return self.level.write(
+            write.keys, write.add, self._store, result_if_dropped=False, new_timeout=timeout, values=write
+        )
 
     def replace(self, key: Any, value: Any, ttl: Any, grace: float = 0.0) -> StepsTo[bool]:
         """Do the same as ``InMemory.replace``; the new value has no tags."""
@@ -486,7 +486,7 @@ class NearCopies(Shared):
             stored = drive(self.level.read(read, self._store, key))
             return load() if stored is MISSING else Unstored(stored, is_computed=False)
 
-        return self.cache.engine.loads().request_apart(key, look_and_load, PLAIN, begun.names)
+        return self.cache.engine.loads().request_apart(key, look_and_load, begun.names)
 
     def keep(self, begun: TaggedWrite, key: Any, value: Any, ttl: Any, *, is_fill: bool) -> bool:
         """Store a value of ``begin``; with ``is_fill``, only if the key was not written since ``request_apart``."""
@@ -526,7 +526,7 @@ class NearCopies(Shared):
         names: tuple[str, ...],
         others: WritesSince,
     ) -> None:
-        if self.level.is_in_transaction():
+        if self.level.in_transaction and self.level.in_transaction():
             # Autocommit is off: the store would have the value after the check that others have not outdated it.
             self.cache.engine.refuse_fill(key)
             return
