@@ -5,7 +5,7 @@ import pytest
 from wheelcache import Cache, ManualClock
 from wheelcache.engine.cache_parts import CacheParts, core_in_memory
 from wheelcache.engine.calls import Engine
-from wheelcache.engine.loading.policy import PLAIN
+from wheelcache.engine.loading.request import PLAIN
 from wheelcache.runtime.periodic_jobs import PeriodicJob
 
 

@@ -13,8 +13,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
 from wheelcache.core.contract import MISSING
-from wheelcache.engine.codec import NOT_DECODED
-from wheelcache.engine.loading.undecoded_values import read_or_delete
+from wheelcache.engine.codec import NOT_DECODED, read_or_delete
 from wheelcache.near_cache.late_values import remove_own
 from wheelcache.near_cache.socket_options import (
     DJANGO_REDIS,

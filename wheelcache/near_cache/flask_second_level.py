@@ -13,8 +13,7 @@ from werkzeug.utils import import_string
 
 from wheelcache.core.contract import MISSING
 from wheelcache.engine import options
-from wheelcache.engine.codec import NOT_DECODED
-from wheelcache.engine.loading.undecoded_values import read_or_delete
+from wheelcache.engine.codec import NOT_DECODED, read_or_delete
 from wheelcache.near_cache.late_values import remove_own
 from wheelcache.near_cache.socket_options import socket_options
 from wheelcache.near_cache.store_calls import read_each

@@ -23,13 +23,12 @@ from typing import Any, Final
 from wheelcache.cache import Cache
 from wheelcache.core.contract import MISSING, Watch
 from wheelcache.engine.codec import NOT_DECODED, Codec
-from wheelcache.engine.loading.adaptive import takes_previous
 from wheelcache.engine.loading.loads import TAKEN
-from wheelcache.engine.loading.policy import LoadPolicy
-from wheelcache.engine.loading.request import LoadRequest, Tagged, Unstored, untagged
+from wheelcache.engine.loading.request import LoadPolicy, LoadRequest, Tagged, Unstored, takes_previous, untagged
 from wheelcache.engine.turns import Turn
-from wheelcache.engine.writing.write_moments import WritesSince
+from wheelcache.engine.write_watcher import WritesSince
 from wheelcache.errors import CacheClosed
+from wheelcache.near_cache.many_loads import load_many
 from wheelcache.near_cache.outage_rule import OutageRule
 from wheelcache.near_cache.store_calls import Guard, StoreCall, Stores, StoreWrite
 from wheelcache.near_cache.store_state import CircuitBreaker, StoreState
@@ -650,8 +649,7 @@ class NearCache:
         return {} if value is MISSING else {key: value}
 
     def _load_many(self, keys: list[Any], read: Callable[[list[Any]], StepsTo[Any]]) -> StepsTo[dict[Any, Any]]:
-        steps = self._loads.load_many(keys, read, self.timeout, self._policy)
-        return _all_untagged(result((yield from steps)))
+        return _all_untagged((yield from load_many(self._engine, keys, read, self.timeout, self._policy)))
 
     def _get_untrusted(
         self, keys: list[Any], read: Callable[[list[Any]], StepsTo[Any]], leaves_misses: bool = False

@@ -53,7 +53,7 @@ class StoredPages:
 
     Attributes:
         find: a function: ``find(key)`` returns the Page or the Variants with this key, or None.
-        miss_cause, count_miss, count_load: see ``Misses`` and ``Loads``.
+        miss_cause, count_miss, count_load: see ``Misses``.
         start_jobs: a function: starts the periodic jobs, since the application has run. From now on, requests of
             operators outdate its pages.
         marks: the marks of pages that could not be stored.
@@ -65,7 +65,7 @@ class StoredPages:
             self._shared = SharedPurges(f"pages {options.name}", self._purge, partial(self._purge, ALL, False))
         self.find: Callable[[str], Any] = cache.find if self._shared is None else self._shared.before(cache.find)
         misses, self.start_jobs = cache.engine.misses(), cache.engine.start_jobs
-        self.miss_cause, self.count_miss, self.count_load = misses.cause, misses.count, cache.engine.loads().count
+        self.miss_cause, self.count_miss, self.count_load = misses.cause, misses.count, misses.count_load
         self._cache = cache
         self._engine = cache.engine
         self._options = options

@@ -127,11 +127,6 @@ def call(loader: Loader) -> Steps:
         return None, error
 
 
-def outcome_of(steps: StepsTo[Any]) -> Steps:
-    """Return the result of ``steps`` as an outcome."""
-    return (yield from steps), None
-
-
 @overload
 def drive(steps: StepsTo[T]) -> T: ...
 @overload
