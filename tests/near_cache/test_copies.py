@@ -117,6 +117,8 @@ def test_callers_that_load_together_share_one_loader_and_no_copy_is_kept(near, p
         return "value"
 
     futures = [pool.submit(near.load, "k", load) for _ in range(4)]
+    # Before that, they may wait for the read of the store.
+    assert until(lambda: calls)
     until_waiting(3)
     release.set()
     assert {each.result(PATIENCE) for each in futures} == {"value"}

@@ -171,7 +171,8 @@ class EntryWriter(WriteState):
         """Return the weight of an entry, whose key is that of the core; 0 without a weigher."""
         if self._weigher is None:
             return 0
-        return options.whole("the result of the weigher", self._weigher(unwrap(key), value))
+        weight = self._weigher(key if type(key) is str else unwrap(key), value)
+        return weight if type(weight) is int and weight >= 0 else options.whole("the result of the weigher", weight)
 
     def _labels(self, key: Any, tags: tuple[str, ...], since: int = 0, group: str | None = None) -> Labels | None:
         names = self.tag_names(key, tags) if tags or type(key) is not str else ()

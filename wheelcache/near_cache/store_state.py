@@ -7,9 +7,8 @@ breaker can close again.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
 
-from wheelcache.engine.figures import Figures
 from wheelcache.engine.stats import Meter
 from wheelcache.near_cache.outages import Outages
 from wheelcache.near_cache.store_stats import CallStats, StoreStats
@@ -82,6 +81,8 @@ class StoreState:
         outages: the failed calls.
     """
 
+    weight: ClassVar[int] = 0
+
     __slots__ = ("_epoch", "breaker", "look_ups", "outages", "reads", "timeouts", "writes")
 
     def __init__(self, epoch: TrustEpoch | None, timeouts: WrittenTimeouts, breaker: CircuitBreaker | None) -> None:
@@ -92,12 +93,12 @@ class StoreState:
         self.look_ups = Meter("hits", "misses")
         self.outages = Outages()
 
-    def figures(self) -> Figures:
+    def figures(self) -> StoreStats:
         """Return the statistics."""
         reads, writes = _call_stats(self.reads), _call_stats(self.writes)
         # The connection is made at the first read.
         epoch = self._epoch if reads.uses else None
-        stats = StoreStats(
+        return StoreStats(
             **self.look_ups.read()[0],
             reads=reads,
             writes=writes,
@@ -107,7 +108,6 @@ class StoreState:
             trusted=int(epoch is not None and epoch.is_notified),
             refused_trackers=int(epoch is not None and epoch.is_refused),
         )
-        return Figures(stats)
 
     def take_outage(self) -> Failure | None:
         """Return the failed calls since the last call of this method: see ``Outages.take``."""

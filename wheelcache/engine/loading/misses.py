@@ -99,8 +99,6 @@ class Misses:
         seconds = max(0.0, seconds)
         self.counts.ended(seconds, "load_failures" if has_failed else "loads")
         self._core.count_load(key, seconds, group=group)
-        if self._observer is not None:
-            self._observer.loaded(key, seconds)
 
     def count_failure(self, error: BaseException) -> None:
         """Record ``error``, unless it concerns only the caller of the loader, such as a cancellation or an exit."""
