@@ -1,6 +1,5 @@
 """Extends MkDocs while it builds the site: draws flowcharts, and reads docstrings."""
 
-import ast
 import re
 import subprocess
 
@@ -10,7 +9,6 @@ from wheelcache.engine import option_table
 
 EXAMPLE = re.compile(r"^>>> .*\n(?:^.+\n?)*", re.MULTILINE)
 OPTION_S_DEFAULT = re.compile(r"ENGINE\['(\w+)'\]\.default")
-TWINS = re.compile(r"\(?(?P<name>\w+), \w+\)? = twins\((?P<steps>\w+)")
 FLOWCHART = re.compile(r"^```mermaid\n(flowchart .*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -48,19 +46,11 @@ def drawn(flowchart):
 
 
 class Docstrings(Extension):
-    """Shows examples as code, the defaults of options as values, and methods that are made of steps."""
+    """Shows examples as code, and the defaults of options as values."""
 
     def on_object(self, *, obj, **_):
         if obj.docstring is not None:
             obj.docstring.value = EXAMPLE.sub(r"```pycon\n\g<0>\n```\n", obj.docstring.value)
-
-    def on_class_members(self, *, node, cls, **_):
-        """Show the methods that ``twins`` makes of steps, whose docstrings they have."""
-        for line in node.body:
-            if match := TWINS.match(ast.unparse(line)):
-                steps = cls.members.pop(match["steps"])
-                steps.name, steps.returns = match["name"], None
-                cls.set_member(steps.name, steps)
 
     def on_function(self, *, func, **_):
         for parameter in func.parameters:

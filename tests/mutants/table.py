@@ -344,8 +344,8 @@ MUTANTS = [
     Mutant(
         "a value that was outdated while it was stored is removed from the store",
         "near_cache/near_cache.py",
-        "if undo is not None and (is_marked or (computation is not None and computation.is_outdated)):",
-        "if undo is not None and is_marked:",
+        "is_outdated = values.fill is not None and values.fill.is_outdated",
+        "is_outdated = False",
         ("tests/near_cache/on_both/test_tiered_fills.py", *NEAR),
     ),
     Mutant(
@@ -358,7 +358,7 @@ MUTANTS = [
     Mutant(
         "a transaction of the store's database leaves no copies of what it reads",
         "near_cache/near_cache.py",
-        "            if self.trusted and not self.is_in_transaction():\n",
+        "            if self.trusted and not (self.in_transaction and self.in_transaction()):\n",
         "            if self.trusted:\n",
         ("tests/transactions/test_database_store.py",),
     ),
@@ -378,9 +378,9 @@ MUTANTS = [
     ),
     Mutant(
         "an add whose value was outdated while it was stored returns False",
-        "near_cache/near_copies.py",
-        "        return added and not (fills and are_outdated(fills))",
-        "        return added",
+        "near_cache/near_cache.py",
+        "return result_if_dropped if is_outdated else outcome[0]",
+        "return outcome[0]",
         ("tests/near_cache/on_both/test_tiered_fills.py",),
     ),
     Mutant(

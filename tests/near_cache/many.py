@@ -4,7 +4,7 @@ from functools import partial
 
 from wheelcache.engine.loading.request import PLAIN
 from wheelcache.near_cache import many_loads
-from wheelcache.runtime.steps import Call, outcome_of, result, run
+from wheelcache.runtime.steps import Call, result, run
 
 
 def steps_of_many(cache, keys, loader, ttl=10):
@@ -13,8 +13,12 @@ def steps_of_many(cache, keys, loader, ttl=10):
     def read(keys):
         return result((yield Call(partial(loader, keys))))
 
-    return outcome_of(many_loads.load_many(cache.engine, keys, read, ttl, PLAIN))
+    return _outcome_of(many_loads.load_many(cache.engine, keys, read, ttl, PLAIN))
 
 
 def load_many(cache, keys, loader, ttl=10):
     return run(steps_of_many(cache, keys, loader, ttl))
+
+
+def _outcome_of(steps):
+    return (yield from steps), None

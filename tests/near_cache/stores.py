@@ -9,7 +9,7 @@ from wheelcache import Cache
 from wheelcache.core.contract import MISSING
 from wheelcache.engine.codec import Codec, Pickle
 from wheelcache.fill_waits.leased_reads import LeasedReads
-from wheelcache.near_cache.near_cache import GetOrAdd, NearCache
+from wheelcache.near_cache.near_cache import GetOrAdd, NearCache, Values
 from wheelcache.near_cache.outage_rule import OutageRule
 from wheelcache.near_cache.trust_epoch import TrustEpoch
 from wheelcache.runtime.steps import drive, drive_async, result
@@ -79,6 +79,22 @@ class Store:
         return taken
 
 
+class Stored(Values):
+    """A value that a write stores.
+
+    Args:
+        value: given to the callers that wait for it.
+        fill: its computation, if any.
+    """
+
+    def __init__(self, value=MISSING, fill=None):
+        self.value = value
+        self.fill = fill
+
+    def for_waiters(self, written):
+        return self.value
+
+
 class Calls:
     """The calls of a near cache with the store of the test behind it: by threads, or by tasks, each of an
     event loop of its own."""
@@ -128,7 +144,7 @@ class Calls:
 def sought(key, read, loader, add=None):
     """A ``get_or_set`` of a near cache. By default, its store does not keep the value."""
 
-    def added(value, fills):
+    def added(value, computation):
         yield from ()
         return True
 

@@ -1,6 +1,6 @@
 """A circuit breaker opens after some failures in a row, and lets a try through now and then."""
 
-from wheelcache.near_cache.guarded_store import FAILURES, FIRST_PAUSE, LONGEST_PAUSE, CircuitBreaker
+from wheelcache.near_cache.store_state import FAILURES, FIRST_PAUSE, LONGEST_PAUSE, CircuitBreaker
 
 
 def opened():

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from tests.near_cache.stores import FAIL_SAFE, MISSING, Down, held, near_cache, sought
+from tests.near_cache.stores import FAIL_SAFE, MISSING, Down, Stored, held, near_cache, sought
 from tests.waiting import PATIENCE, THREADS, until, until_waiting, waiting
 from wheelcache.runtime.steps import drive, drive_async, run
 
@@ -117,6 +117,8 @@ def test_callers_that_load_together_share_one_loader_and_no_copy_is_kept(near, p
         return "value"
 
     futures = [pool.submit(near.load, "k", load) for _ in range(4)]
+    # Before that, they may wait for the read of the store.
+    assert until(lambda: calls)
     until_waiting(3)
     release.set()
     assert {each.result(PATIENCE) for each in futures} == {"value"}
@@ -130,14 +132,14 @@ def test_a_caller_that_missed_before_another_one_stored_the_value_finds_it_in_th
         loaded.append(1)
         return "computed"
 
-    def add(value, fills):
-        yield from near.near.write(["k"], partial(store.set, "k", value), fills=fills)
+    def add(value, computation):
+        yield from near.near.write(["k"], partial(store.set, "k", value), values=Stored(fill=computation))
         return True
 
     def read_before_another():
         found = store.read("k")
         if not loaded:
-            other = near.near.add_missing(sought("k", partial(store.read, "k"), load, add))
+            other = near.near.get_or_add(sought("k", partial(store.read, "k"), load, add), is_missing=True)
             assert pool.submit(run, other).result(PATIENCE) == "computed"
         return found
 
@@ -154,7 +156,7 @@ def test_an_error_while_a_computed_value_is_stored_reaches_all_callers_and_is_a_
         assert release.wait(PATIENCE)
         return "value"
 
-    def add(value, fills):
+    def add(value, computation):
         yield from ()
         raise TypeError("cannot be stored")
 

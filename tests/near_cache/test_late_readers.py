@@ -5,7 +5,7 @@ from contextvars import Context
 
 import pytest
 
-from tests.near_cache.stores import TIMEOUT, Calls, held, near_cache
+from tests.near_cache.stores import TIMEOUT, Calls, Stored, held, near_cache
 from tests.waiting import PATIENCE, until, until_waiting, waiting
 from wheelcache import Cache
 from wheelcache.core.contract import MISSING
@@ -37,14 +37,14 @@ WRITES = {"deleted": MISSING, "set": "new"}
 def test_a_write_gives_its_value_to_no_caller_that_waits_since_a_later_write(threads, store, pool, value):
     holder, late = Context(), Context()
     assert holder.run(threads.lease, "k") is MISSING
-    writer = held(store, pool, lambda: threads.set("k", "old", value_of=lambda _: "old"))
+    writer = held(store, pool, lambda: threads.set("k", "old", values=Stored("old")))
     write(threads, value)
     asked = pool.submit(late.run, threads.lease, "k")
     until_waiting()
     store.released.set()
     writer.result(PATIENCE)
     assert not asked.done()
-    holder.run(threads.set, "k", "newest", value_of=lambda _: "newest")
+    holder.run(threads.set, "k", "newest", values=Stored("newest"))
     assert asked.result(PATIENCE) == "newest"
 
 
@@ -53,7 +53,7 @@ def test_a_write_gives_its_value_to_the_callers_that_waited_before_it(threads, p
     assert holder.run(threads.lease, "k") is MISSING
     asked = pool.submit(early.run, threads.lease, "k")
     until_waiting()
-    threads.set("k", "value", value_of=lambda _: "value")
+    threads.set("k", "value", values=Stored("value"))
     assert asked.result(PATIENCE) == "value"
 
 

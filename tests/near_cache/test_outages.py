@@ -12,7 +12,7 @@ from tests.runtime.forks import fork
 from tests.waiting import PATIENCE, THREADS, until_waiting
 from wheelcache.engine.codec import Codec, Pickle
 from wheelcache.errors import StoreUnavailable
-from wheelcache.near_cache.guarded_store import FAILURES, FIRST_PAUSE
+from wheelcache.near_cache.store_state import FAILURES, FIRST_PAUSE
 from wheelcache.near_cache.written_timeouts import NewTimeout
 from wheelcache.runtime.steps import drive, run
 
@@ -62,7 +62,7 @@ def test_a_loader_receives_no_old_copy_since_its_value_may_have_been_deleted(sto
     drive(near.get("k", read))
     clock.advance(60)
     store.error = Down("gone")
-    assert run(near.add_missing(sought("k", read, lambda previous: received.append(previous)))) is None
+    assert run(near.get_or_add(sought("k", read, lambda previous: received.append(previous)), is_missing=True)) is None
     assert received == [None]
 
 

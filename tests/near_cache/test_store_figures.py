@@ -11,9 +11,9 @@ from tests.waiting import THREADS
 from wheelcache import Cache
 from wheelcache.core.contract import MISSING
 from wheelcache.engine.stats import LOAD_BOUNDS
-from wheelcache.near_cache.guarded_store import FAILURES
 from wheelcache.near_cache.near_cache import NearCache
 from wheelcache.near_cache.outage_rule import OutageRule
+from wheelcache.near_cache.store_state import FAILURES
 from wheelcache.runtime.steps import drive, drive_async
 
 

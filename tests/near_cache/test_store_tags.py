@@ -55,7 +55,7 @@ class Process:
 
     def set(self, key, value, *tags, since=0):
         begun = TaggedWrite(self.tags, tags, since)
-        begun.write(self.store, drive, lambda sealed: self.store.update({key: sealed(value)}))
+        drive(begun.write(self.store, lambda sealed: self.store.update({key: sealed(value)})))
 
     def drop(self, *tags):
         """Drop tags as another process does, without a report to this one."""

@@ -21,7 +21,7 @@ from wheelcache.engine.glob_pattern import escaped, matcher
 from wheelcache.engine.guests import needed_module
 from wheelcache.engine.keys import matching, text_of
 from wheelcache.engine.layer import Layer
-from wheelcache.runtime.steps import Call, Outcome, PerDriver, Steps, after, drive, drive_async, result, twins
+from wheelcache.runtime.steps import after, drive, drive_async
 
 if TYPE_CHECKING:
     from wheelcache.django_backend.stores import Store
@@ -60,6 +60,8 @@ class RedisCalls:
         version: int
 
         def make_key(self, key: Any, version: int | None = None) -> str: ...
+        def touch(self, key: Any, timeout: Any, version: int | None) -> bool: ...
+        async def atouch(self, key: Any, timeout: Any, version: int | None) -> bool: ...
         def _key(self, key: Any, version: int | None) -> Any: ...
 
     # The remaining time.
@@ -82,48 +84,48 @@ class RedisCalls:
         rounded = lambda left: None if left is None else int(left * per_second + 0.5)  # noqa: E731
         return after(rounded, self._layer(key).seconds_left(self._key(key, version)))
 
-    # Steps, from each of which two methods are made.
+    # A new time.
 
-    def _expire(self, key: Any, timeout: Any, version: int | None = None) -> Steps:
+    def expire(self, key: Any, timeout: Any, version: int | None = None) -> bool:
         """Let ``key`` expire in ``timeout`` seconds, a number or a timedelta. Return False if there is no such key.
 
         If ``timeout`` is 0 or less, the key is deleted.
         """
-        return self._touched(key, _seconds("timeout", timeout, 1), version)
+        return self.touch(key, _seconds("timeout", timeout, 1), version)
 
-    def _pexpire(self, key: Any, timeout: Any, version: int | None = None) -> Steps:
+    async def aexpire(self, key: Any, timeout: Any, version: int | None = None) -> bool:
+        return await self.atouch(key, _seconds("timeout", timeout, 1), version)
+
+    def pexpire(self, key: Any, timeout: Any, version: int | None = None) -> bool:
         """Do the same as ``expire``, in milliseconds."""
-        return self._touched(key, _seconds("timeout", timeout, 1000), version)
+        return self.touch(key, _seconds("timeout", timeout, 1000), version)
 
-    def _expire_at(self, key: Any, when: Any, version: int | None = None) -> Steps:
+    async def apexpire(self, key: Any, timeout: Any, version: int | None = None) -> bool:
+        return await self.atouch(key, _seconds("timeout", timeout, 1000), version)
+
+    def expire_at(self, key: Any, when: Any, version: int | None = None) -> bool:
         """Let ``key`` expire at a datetime, or a number of seconds since 1970. Return False if there is no such key.
 
         If the time has passed, the key is deleted.
         """
-        return self._touched(key, _seconds_until(when, 1), version)
+        return self.touch(key, _seconds_until(when, 1), version)
 
-    def _pexpire_at(self, key: Any, when: Any, version: int | None = None) -> Steps:
+    async def aexpire_at(self, key: Any, when: Any, version: int | None = None) -> bool:
+        return await self.atouch(key, _seconds_until(when, 1), version)
+
+    def pexpire_at(self, key: Any, when: Any, version: int | None = None) -> bool:
         """Do the same as ``expire_at``, in milliseconds since 1970."""
-        return self._touched(key, _seconds_until(when, 1000), version)
+        return self.touch(key, _seconds_until(when, 1000), version)
 
-    def _persist(self, key: Any, version: int | None = None) -> Steps:
+    async def apexpire_at(self, key: Any, when: Any, version: int | None = None) -> bool:
+        return await self.atouch(key, _seconds_until(when, 1000), version)
+
+    def persist(self, key: Any, version: int | None = None) -> bool:
         """Let ``key`` never expire. Return False if it never does already, or if there is no such key."""
-        cache = yield PerDriver(self, Awaited(self))
-        outcome: Outcome = yield Call(lambda: cache.pttl(key, version))
-        if outcome[1] is None:
-            outcome = (yield Call(lambda: cache.touch(key, None, version))) if outcome[0] else (False, None)
-        return outcome
+        return bool(self.pttl(key, version)) and self.touch(key, None, version)
 
-    def _touched(self, key: Any, seconds: Any, version: int | None) -> Steps:
-        cache = yield PerDriver(self, Awaited(self))
-        outcome: Outcome = yield Call(lambda: cache.touch(key, seconds, version))
-        return outcome
-
-    expire, aexpire = twins(_expire, result)
-    pexpire, apexpire = twins(_pexpire, result)
-    expire_at, aexpire_at = twins(_expire_at, result)
-    pexpire_at, apexpire_at = twins(_pexpire_at, result)
-    persist, apersist = twins(_persist, result)
+    async def apersist(self, key: Any, version: int | None = None) -> bool:
+        return bool(await self.apttl(key, version)) and await self.atouch(key, None, version)
 
     # Patterns.
 

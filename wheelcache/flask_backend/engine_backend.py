@@ -294,7 +294,7 @@ class EngineBackend(BackendAccess, BaseCache):
         Args:
             load: computes the value, and returns the result of ``shared`` after ``keep``, or NOT_SHARED as Unstored.
         """
-        return self.loading.request_apart(self._cache_key(key), load, PLAIN, begun.names)
+        return self.loading.request_apart(self._cache_key(key), load, begun.names)
 
     def request_alone(self, key: str, load: Callable[[], Any]) -> LoadRequest:
         """Return the request of a value that the caller computes for itself."""

@@ -5,7 +5,7 @@ A copy is a value of the store, kept here until the store reports another write,
 - ``django_tiered``, ``flask_tiered``: the backends. ``django_second_level`` and ``flask_second_level`` are the store
   behind each, with final keys and raw values.
 - ``near_copies``: the layer under both backends. ``near_cache``: reads, computations and writes.
-- ``guarded_store``: all calls of the store; ``outage_rule`` decides when it is down.
+- ``store_calls``: all calls of the store. ``store_state``: whether it answers; ``outage_rule`` decides when it is down.
 - ``invalidations``: chooses the source of reported writes: ``redis_tracking``, ``sentinels``, ``cluster_tracking``.
 - ``store_tags``, ``tokens``: tags of values in a store that has none.
 - ``store_stats``: its figures. ``options``, ``django_checks``: its options and system checks.

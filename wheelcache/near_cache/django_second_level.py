@@ -22,9 +22,9 @@ from wheelcache.near_cache.socket_options import (
     socket_options,
     well_known,
 )
-from wheelcache.near_cache.undecoded_values import NoteUndecoded, awaited, read_each
+from wheelcache.near_cache.store_calls import answer, read_each, then, unless_undecoded
 from wheelcache.near_cache.written_timeouts import NewTimeout
-from wheelcache.runtime.steps import Call, Outcome, StepsTo, call_now, drive, result, then
+from wheelcache.runtime.steps import StepsTo, drive
 
 SERVE_ALL_THREADS: Final = {
     DJANGO_REDIS,
@@ -78,11 +78,10 @@ class DjangoStore:
         l2: the cache.
         calls: ``l2``; in a task, its methods for coroutines.
         note_undecoded: receives the keys of values that cannot be decoded, and the exceptions.
-        drive: drives steps. In a task, its result is awaitable.
         call: calls a function, which may wait. In a task, its result is awaitable.
     """
 
-    __slots__ = ("_has_redis_calls", "_l2", "_note_undecoded", "call", "calls", "drive")
+    __slots__ = ("_has_redis_calls", "_l2", "_note_undecoded", "call", "calls")
 
     takes_whole_seconds = False
     dropped_count = MISSING
@@ -91,15 +90,13 @@ class DjangoStore:
         self,
         l2: Any,
         calls: Any,
-        note_undecoded: NoteUndecoded,
-        drive: Callable[[Any], Any],
-        call: Callable[..., Any] = call_now,
+        note_undecoded: Callable[[str, Exception], object],
+        call: Callable[..., Any],
     ) -> None:
         self._l2 = l2
         self._note_undecoded = note_undecoded
         self._has_redis_calls = hasattr(l2, "ttl")
         self.calls = calls
-        self.drive = drive
         self.call = call
 
     def get(self, key: str, is_sure: bool = True) -> Any:
@@ -109,7 +106,7 @@ class DjangoStore:
             found = calls.get(key, MISSING)
         except NOT_DECODED:
             return drive(self._read_again(calls, key))
-        return found if calls is self._l2 else awaited(found, self._read_again(calls, key))
+        return found if calls is self._l2 else unless_undecoded(found, self._read_again(calls, key))
 
     def get_many(self, keys: list[str]) -> Any:
         calls = self.calls
@@ -118,7 +115,7 @@ class DjangoStore:
             found = calls.get_many(keys)
         except NOT_DECODED:
             return drive(read_each(keys, read_again))
-        return found if calls is self._l2 else awaited(found, read_each(keys, read_again))
+        return found if calls is self._l2 else unless_undecoded(found, read_each(keys, read_again))
 
     def _read_again(self, calls: Any, key: str) -> StepsTo[Any]:
         note = partial(self._note_undecoded, key)
@@ -145,15 +142,14 @@ class DjangoStore:
         # django-redis returns None.
         return then(lambda failed: failed or [], self.calls.set_many(values, ttl))
 
-    def touch(self, key: str, ttl: Any) -> Any:
-        return self.drive(self._touch(key, ttl))
-
-    def _touch(self, key: str, ttl: Any) -> StepsTo[Any]:
-        touched: Outcome = yield Call(partial(self.calls.touch, key, ttl))
-        # FileBasedCache decodes the value, which the look-up deletes.
-        if isinstance(touched[1], NOT_DECODED) and (yield from self._read_again(self.calls, key)) is MISSING:
+    def touch(self, key: str, ttl: Any) -> StepsTo[Any]:
+        try:
+            return (yield from answer(self.calls.touch(key, ttl)))
+        except NOT_DECODED:
+            # FileBasedCache decodes the value, which the look-up deletes.
+            if (yield from self._read_again(self.calls, key)) is not MISSING:
+                raise
             return False
-        return result(touched)
 
     def add_to(self, key: str, delta: Any, is_made: bool) -> Any:
         if is_made:

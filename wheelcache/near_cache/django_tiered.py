@@ -14,12 +14,12 @@ from django.core.cache.backends.base import DEFAULT_TIMEOUT, MEMCACHE_MAX_KEY_LE
 from django.db import connections, router
 from django.utils.module_loading import import_string
 
-from wheelcache.core.access import NO_TAGS, is_printable
+from wheelcache.core.access import is_printable
 from wheelcache.core.contract import MISSING
 from wheelcache.django_backend.backend import WheelCache
 from wheelcache.django_backend.redis_calls import Awaited, selection
 from wheelcache.django_backend.stores import Store
-from wheelcache.engine.backend_access import NOTHING, checked_tags
+from wheelcache.engine.backend_access import checked_tags
 from wheelcache.engine.keys import text_of
 from wheelcache.engine.option_table import Options
 from wheelcache.near_cache.django_second_level import (
@@ -34,20 +34,10 @@ from wheelcache.near_cache.django_second_level import (
 from wheelcache.near_cache.invalidations import Invalidations
 from wheelcache.near_cache.near_copies import NearCopies, name_of
 from wheelcache.near_cache.options import DJANGO_TIERED as OPTIONS
+from wheelcache.near_cache.store_calls import Stores, answer
 from wheelcache.near_cache.store_tags import StoreTags
 from wheelcache.near_cache.tokens import MARK
-from wheelcache.runtime.steps import (
-    Call,
-    PerDriver,
-    Steps,
-    StepsTo,
-    drive,
-    drive_async,
-    result,
-    run,
-    run_async,
-    twins,
-)
+from wheelcache.runtime.steps import Steps, StepsTo, drive, drive_async, result
 
 OF_L2: Final = ("KEY_PREFIX", "VERSION", "KEY_FUNCTION")
 """The settings with which the other cache is made, if they are given here."""
@@ -75,7 +65,7 @@ class TieredStore(Store):
         # Empty if the key function hides the caller's key: then every key may be that of a token.
         self.level.token_mark = MARK if MARK in l2.make_key(MARK, version=TOKEN_VERSION) else ""
         if (model := getattr(l2, "cache_model_class", None)) is not None:
-            self.level.is_in_transaction = partial(_is_in_transaction, model)
+            self.level.in_transaction = partial(_is_in_transaction, model)
 
 
 def _usable_aliases() -> str:
@@ -96,6 +86,10 @@ def _is_in_transaction(model: Any) -> bool:
     """Return whether the running thread has a transaction open in the database of the table of a ``DatabaseCache``."""
     connection: Any = connections[router.db_for_read(model)]
     return connection.in_atomic_block or (connection.connection is not None and not connection.autocommit)
+
+
+def _call(function: Callable[..., Any], *args: Any, **given: Any) -> Any:
+    return function(*args, **given)
 
 
 def _call_in_thread(function: Callable[..., Any], *args: Any, **given: Any) -> Any:
@@ -158,9 +152,7 @@ class TieredCache(WheelCache):
     def _make_layer(self) -> NearCopies:
         l2, level = self._l2, self.store.level
         note = level.note_undecoded
-        stores = PerDriver(
-            DjangoStore(l2, l2, note, drive), DjangoStore(l2, Awaited(l2), note, drive_async, _call_in_thread)
-        )
+        stores = Stores(DjangoStore(l2, l2, note, _call), DjangoStore(l2, Awaited(l2), note, _call_in_thread))
         tags = StoreTags(level, partial(_token_key, self._l2_keys, l2.key_prefix))
         return NearCopies(level, stores, tags, self._codec)
 
@@ -188,34 +180,38 @@ class TieredCache(WheelCache):
 
     # These have no ``grace`` of a call.
     def get_or_set(  # type: ignore[override]
-        self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, tags: Any = NO_TAGS
+        self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, tags: Any = ()
     ) -> Any:
         """Do the same as Django's ``get_or_set``, except that only one of the callers that miss the key together calls
         ``default``."""
         tags, ttl = checked_tags(tags), timeout if callable(timeout) else self._ttl(timeout)
         found = self._get_at_once(key) if version is None else MISSING
-        return run(self._compute(key, default, ttl, version, tags)) if found is MISSING else found
+        return result(drive(self._compute(key, default, ttl, version, tags))) if found is MISSING else found
 
     async def aget_or_set(  # type: ignore[override]
-        self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, tags: Any = NO_TAGS
+        self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, tags: Any = ()
     ) -> Any:
         """Do the same as ``get_or_set``; if ``default()`` returns an awaitable, it is awaited."""
         tags, ttl = checked_tags(tags), timeout if callable(timeout) else self._ttl(timeout)
         found = self._get_at_once(key) if version is None else MISSING
-        return await run_async(self._compute(key, default, ttl, version, tags)) if found is MISSING else found
+        return (
+            found
+            if found is not MISSING
+            else result(await drive_async(self._compute(key, default, ttl, version, tags)))
+        )
 
     def load_missed(
-        self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, tags: Any = NO_TAGS
+        self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, tags: Any = ()
     ) -> Any:
         """Do a ``get_or_set`` after a ``get`` that missed, which counts the look-up."""
         tags, ttl = checked_tags(tags), timeout if callable(timeout) else self._ttl(timeout)
-        return run(self._compute(key, default, ttl, version, tags, is_missing=True))
+        return result(drive(self._compute(key, default, ttl, version, tags, is_missing=True)))
 
     async def aload_missed(
-        self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, tags: Any = NO_TAGS
+        self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, tags: Any = ()
     ) -> Any:
         tags, ttl = checked_tags(tags), timeout if callable(timeout) else self._ttl(timeout)
-        return await run_async(self._compute(key, default, ttl, version, tags, is_missing=True))
+        return result(await drive_async(self._compute(key, default, ttl, version, tags, is_missing=True)))
 
     def _compute(
         self,
@@ -242,26 +238,33 @@ class TieredCache(WheelCache):
         found = yield from self._shared.read(lambda store: store.method("keys")(pattern))
         return [] if found is MISSING else [*self._shown(found, pattern, before, after)]
 
-    keys, akeys = twins(_keys)
+    def keys(self, search: str, version: int | None = None) -> list[str]:
+        return drive(self._keys(search, version))
 
-    def _incr_version(self, key: Any, delta: int = 1, version: int | None = None) -> Steps:
+    async def akeys(self, search: str, version: int | None = None) -> list[str]:
+        return await drive_async(self._keys(search, version))
+
+    def incr_version(self, key: Any, delta: int = 1, version: int | None = None) -> int:
         """Do the same as Django's ``incr_version``, except that the value keeps its timeout over a cache that keeps it,
         as django-redis does."""
-        here = yield PerDriver(self, Awaited(self))
+        return drive(self._incr_version(self, key, delta, version))
+
+    async def aincr_version(self, key: Any, delta: int = 1, version: int | None = None) -> int:
+        return await drive_async(self._incr_version(Awaited(self), key, delta, version))
+
+    def _incr_version(self, here: Any, key: Any, delta: int, version: int | None) -> StepsTo[int]:
         old = self.version if version is None else version
-        value = result((yield Call(lambda: here.get(key, NOTHING, old))))
+        value = yield from answer(here.get(key, MISSING, old))
         timeout: Any = DEFAULT_TIMEOUT
         keeps_timeout = type(self._l2).incr_version is not BaseCache.incr_version and hasattr(self._l2, "pttl")
-        if keeps_timeout and value is not NOTHING:
-            left = result((yield Call(lambda: here.pttl(key, old))))
+        if keeps_timeout and value is not MISSING:
+            left = yield from answer(here.pttl(key, old))
             timeout = None if left is None else left / 1000
-        if value is NOTHING or timeout == 0:
+        if value is MISSING or timeout == 0:
             raise ValueError(f"Key '{key}' not found")
-        result((yield Call(lambda: here.set(key, value, timeout, old + delta))))
-        result((yield Call(lambda: here.delete(key, old))))
-        return old + delta, None
-
-    incr_version, aincr_version = twins(_incr_version, result)
+        yield from answer(here.set(key, value, timeout, old + delta))
+        yield from answer(here.delete(key, old))
+        return old + delta
 
     def iter_keys(self, search: str, itersize: int | None = None, version: int | None = None) -> Iterator[str]:
         before, after = self._around(version, None)

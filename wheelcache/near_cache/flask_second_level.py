@@ -16,7 +16,7 @@ from wheelcache.engine import options
 from wheelcache.engine.codec import NOT_DECODED, read_or_delete
 from wheelcache.near_cache.late_values import remove_own
 from wheelcache.near_cache.socket_options import socket_options
-from wheelcache.near_cache.undecoded_values import NoteUndecoded, read_each
+from wheelcache.near_cache.store_calls import read_each
 from wheelcache.near_cache.written_timeouts import NewTimeout
 from wheelcache.runtime.steps import StepsTo, drive
 
@@ -49,9 +49,8 @@ class CachelibStore:
     can_replace = False
     takes_whole_seconds = True
     dropped_count = None
-    drive = staticmethod(drive)
 
-    def __init__(self, l2: cachelib.BaseCache, note_undecoded: NoteUndecoded) -> None:
+    def __init__(self, l2: cachelib.BaseCache, note_undecoded: Callable[[str, Exception], object]) -> None:
         self._l2 = l2
         self._note_undecoded = note_undecoded
         self._prefix = prefix_of(l2)

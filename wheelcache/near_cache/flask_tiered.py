@@ -14,7 +14,6 @@ import cachelib
 from flask import Flask
 
 from wheelcache.cache import Cache
-from wheelcache.core.access import NO_TAGS
 from wheelcache.core.contract import MISSING, Record
 from wheelcache.engine import options
 from wheelcache.engine.backend_access import checked_tags
@@ -26,8 +25,9 @@ from wheelcache.near_cache.invalidations import Invalidations
 from wheelcache.near_cache.near_copies import NearCopies
 from wheelcache.near_cache.options import FLASK_TIERED as OPTIONS
 from wheelcache.near_cache.options import finite_timeout
+from wheelcache.near_cache.store_calls import Stores
 from wheelcache.near_cache.store_tags import StoreTags
-from wheelcache.runtime.steps import PerDriver, drive, run
+from wheelcache.runtime.steps import drive, result
 
 logger = logging.getLogger("wheelcache")
 
@@ -91,7 +91,7 @@ class TieredCache(EngineBackend):
         # None of its functions refers to the backend.
         tags = StoreTags(level, partial(with_prefix, self._l2_prefix))
         # Flask's calls are synchronous.
-        stores = PerDriver(CachelibStore(l2, level.note_undecoded), None)
+        stores = Stores(CachelibStore(l2, level.note_undecoded), None)
         layer = NearCopies(level, stores, tags, self._codec)
         self._use_layer(layer)
         # The thread refers to the copies, not to the backend, which would otherwise outlive an app that is replaced.
@@ -136,7 +136,7 @@ class TieredCache(EngineBackend):
         write = self._shared.begin(checked_tags(tags))
         return Begun(tags, write.names, 0, write=write)
 
-    def get_or_load(self, key: str, loader: Callable[..., R], timeout: Timeout = None, *, tags: Any = NO_TAGS) -> R:
+    def get_or_load(self, key: str, loader: Callable[..., R], timeout: Timeout = None, *, tags: Any = ()) -> R:
         """Return the value of ``key``; if it is missing, the result of ``loader()``, which is stored.
 
         Of the threads of this process that miss the key together, one runs its loader, and the others get its value or
@@ -146,7 +146,7 @@ class TieredCache(EngineBackend):
         found = self._get_at_once(key)
         if found is not MISSING:
             return found  # type: ignore[no-any-return]
-        return run(self._chain.compute(self._cache_key(key), loader, ttl, tags))  # type: ignore[no-any-return, attr-defined]
+        return result(drive(self._chain.compute(self._cache_key(key), loader, ttl, tags)))  # type: ignore[no-any-return, attr-defined]
 
     def request_shared(self, key: str, load: Callable[[], Any], begun: Begun) -> LoadRequest:
         if not begun.is_fill:

@@ -5,7 +5,7 @@ gave to the value (see ``written_timeouts``), and only until a write of its key 
 the writes by any client of a Redis. Without such reports, a copy may be that old. A caller that reads during a write
 may get the old value. A caller that begins to read after the write and its invalidation have arrived does not get it:
 copies that were read earlier are not kept. The same holds for the tags of values: see ``store_tags``. A computed value
-is not stored if its key was written or deleted since the computation began: see ``computations``. If that happens while
+is not stored if its key was written or deleted since the computation began: see ``Computation``. If that happens while
 the value is being stored, it is removed from the store again: see ``late_values``.
 
 The backends pass functions that call the store. ``outage_rule`` decides which of their exceptions are outages.
@@ -18,50 +18,83 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from wheelcache.cache import Cache
 from wheelcache.core.contract import MISSING, Watch
 from wheelcache.engine.codec import NOT_DECODED, Codec
 from wheelcache.engine.loading.loads import TAKEN
-from wheelcache.engine.loading.request import (
-    FRESH_ONLY,
-    PLAIN,
-    LoadPolicy,
-    LoadRequest,
-    Receivers,
-    Source,
-    Staleness,
-    Tagged,
-    Unstored,
-    WithPrevious,
-    computed,
-    takes_previous,
-    untagged,
-)
+from wheelcache.engine.loading.request import LoadPolicy, LoadRequest, Tagged, Unstored, takes_previous, untagged
 from wheelcache.engine.turns import Turn
+from wheelcache.engine.write_watcher import WritesSince
 from wheelcache.errors import CacheClosed
-from wheelcache.near_cache.computations import CommittedValue, Computation, Computations
-from wheelcache.near_cache.guarded_store import GuardedStore
 from wheelcache.near_cache.many_loads import load_many
 from wheelcache.near_cache.outage_rule import OutageRule
+from wheelcache.near_cache.store_calls import Guard, StoreCall, Stores, StoreWrite
+from wheelcache.near_cache.store_state import CircuitBreaker, StoreState
 from wheelcache.near_cache.tokens import MARK, TokensRead
 from wheelcache.near_cache.trust_epoch import TrustEpoch
 from wheelcache.near_cache.written_timeouts import NO_TIMEOUT, NewTimeout, WrittenTimeouts
-from wheelcache.runtime.steps import InSteps, PerDriver, Steps, StepsTo, ToTheEnd, outcome_of, result
-
-T = TypeVar("T")
-
+from wheelcache.runtime.steps import Call, InSteps, Outcome, Steps, StepsTo, result
 
 Read = Callable[..., Any]
-"""Reads from the store, which it is given if the caller passes ``here``. In a task, the result is awaited."""
+"""Reads from the store, which it receives if the caller passes ``stores``: see ``store_calls``."""
 
-ValueOf = Callable[[Any], Any]
-"""Returns the value that was written, or MISSING, for the result of a write."""
 
-Fills = Mapping[Any, Computation | CommittedValue]
-NO_FILLS: Final[Fills] = MappingProxyType({})
-"""The computations of the values that a write stores, by their keys."""
+class Computation:
+    """The computation of the value of one key for the store.
+
+    The value is stored behind this cache, so the core cannot refuse it in the step that stores it. A write by this
+    process supersedes the turn of the load that computes the value: see ``turns``. The watch of the turn would not do:
+    it also breaks if the connection to the store begins to report writes, or reports one by this process from before
+    the computation.
+
+    Args:
+        turn: the turn of the load that computes the value.
+    """
+
+    __slots__ = ("_is_refused", "_turn")
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        self._is_refused = False
+
+    def outdate(self) -> None:
+        self._is_refused = True
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether a caller has begun to write or delete the key since then. Once True, it stays True."""
+        turn = self._turn
+        # A turn that is not open cannot be superseded: it has ended, or it is ALONE.
+        return self._is_refused or turn.is_superseded or turn.turns.open.get(turn.key) is not turn
+
+
+class CommittedValue:
+    """The value of one key that a transaction computed, which was committed.
+
+    Args:
+        others: the writes by others since the transaction began.
+    """
+
+    __slots__ = ("_is_refused", "_key", "_others")
+
+    def __init__(self, key: Any, others: WritesSince) -> None:
+        self._key = key
+        self._others = others
+        self._is_refused = False
+
+    def outdate(self) -> None:
+        self._is_refused = True
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether another caller has begun to write or delete the key since the transaction began."""
+        return self._is_refused or self._others.contain([self._key])
+
+
+Fill = Computation | CommittedValue
+"""Shows whether a value that is being stored must not be kept."""
 
 NO_CAUSES: Final[Mapping[Any, int]] = MappingProxyType({})
 """The causes of misses of keys that were not set since their look-ups began."""
@@ -71,23 +104,35 @@ def _nothing() -> None:
     """Do nothing: there is no tracking to start or stop."""
 
 
-def _never() -> bool:
-    """Return False: the store is not in a database whose transactions the callers use."""
-    return False
+class Values:
+    """The values that a write stores. This class is for a write that stores none.
+
+    Attributes:
+        fill: the computation of the only value, which is not kept if it is outdated; None if it is always kept.
+        names: the tags of the values in the cache of the copies.
+        may_be_marked: whether a commit may have invalidated one of the keys or tags: see ``store_commits``. If there
+            are marks after the write, the values are removed.
+    """
+
+    __slots__ = ()
+
+    fill: Fill | None = None
+    names: tuple[str, ...] = ()
+    may_be_marked = False
+
+    def for_waiters(self, written: Any) -> Any:
+        """Return the encoded value for callers that wait for a lease on the only key, given the result of the write;
+        MISSING if they must not receive one."""
+        return MISSING
+
+    def remove(self, key: Any, store: Any = None) -> Any:
+        """Remove a value from the store again."""
+
+    def find_marks(self, store: Any = None) -> Any:
+        """Return the marks of commits in the store that have invalidated one of the keys or tags."""
 
 
-def _no_value(result: object) -> Any:
-    """Return MISSING: the waiters do not receive the written value."""
-    return MISSING
-
-
-def no_previous(key: object) -> None:
-    """Return None: another process may have deleted the value of an old copy."""
-
-
-def are_outdated(fills: Fills) -> bool:
-    """Return whether one of the values must not be kept."""
-    return any(computation.is_outdated for computation in fills.values())
+NO_VALUES: Final = Values()
 
 
 def _all_untagged(found: Mapping[Any, Any]) -> dict[Any, Any]:
@@ -101,10 +146,10 @@ class GetOrAdd:
         key: the key of the copy.
         read: reads the stored form of the value, or MISSING.
         loader: computes the value.
-        add: returns the steps that store a value, given its computations. They return whether it was stored.
+        add: returns the steps that store a value, given its computation. They return whether it was stored.
         codec: encodes the value for other callers.
         tags: the tags of the value in the cache of the copies.
-        begin: called before ``loader`` if there are tags.
+        begin: called before ``loader``, with the store; None if there are no tags.
         is_computed: see ``LoadRequest``.
 
     Attributes:
@@ -119,10 +164,10 @@ class GetOrAdd:
         key: Any,
         read: Read,
         loader: Callable[..., Any],
-        add: Callable[[Any, Fills], StepsTo[bool]],
+        add: Callable[[Any, Computation], StepsTo[bool]],
         codec: Codec,
         tags: tuple[str, ...] = (),
-        begin: Read = _no_value,
+        begin: Read | None = None,
         *,
         is_computed: bool = True,
     ) -> None:
@@ -137,12 +182,10 @@ class GetOrAdd:
         self.computed: Any = MISSING
         self.watch: Watch | None = None
 
-    def request(self) -> LoadRequest:
-        """Return the request by which the leader computes the value."""
-        loader = self.loader
-        if takes_previous(loader):
-            loader = WithPrevious(self.key, loader, no_previous, self.codec.decode)
-        return LoadRequest(self.key, self.key, loader, None)
+    def loads(self) -> Callable[[], Any]:
+        """Return ``loader`` as a function without parameters. Another process may have deleted the value of an old
+        copy, so that there is no previous one."""
+        return partial(self.loader, previous=None) if takes_previous(self.loader) else self.loader
 
 
 class NearCache:
@@ -157,15 +200,15 @@ class NearCache:
         drop_writes: whether a write that fails is dropped, with ``fail_safe``. Otherwise its error reaches the caller.
 
     Attributes:
-        computations: the computations of values for the store.
         token_mark: a part of the keys of all tokens of tags.
         tokens: the tokens of tags that this process has read.
         leases: see ``Layer``.
         marks_commits: whether transactions mark their commits in the store: see ``store_commits``.
         is_tracked: whether there is an epoch.
         trusted: whether copies may be used. With an epoch, ``trust`` sets it.
-        is_in_transaction: returns whether the running code has a transaction open in the database of the store. It may
-            read an old snapshot, or values that are not committed. So it makes no copies, and shares no reads.
+        in_transaction: returns whether the running code has a transaction open in the database of the store. It may
+            read an old snapshot, or values that are not committed. So it makes no copies, and shares no reads. None if
+            the store is in no database.
         start_tracking: called when copies may not be used; cheap if tracking was started before.
         stop_tracking: the owner calls it when the copies are no longer used.
     """
@@ -194,31 +237,25 @@ class NearCache:
         self.marks_commits = False
         self.is_tracked = epoch is not None
         self.trusted = epoch is None
-        self.is_in_transaction: Callable[[], bool] = _never
+        self.in_transaction: Callable[[], bool] | None = None
         self.start_tracking: Callable[[], object] = _nothing
         self.stop_tracking: Callable[[], object] = _nothing
-        self.computations = Computations(cache.engine)
         # Only a tracking connection, which comes with an epoch, calls ``trust`` and ``refused``.
         self._epoch = epoch or TrustEpoch()
         # Expired copies stay for outages. They are not returned while the store answers.
-        stale = Staleness(grace, Receivers.OUTAGE) if fail_safe else FRESH_ONLY
-        self._grace = stale.seconds
+        self._grace = grace if fail_safe else 0.0
         self._timeouts = WrittenTimeouts(cache.engine.now)
-        self._policy = LoadPolicy(
-            stale,
-            source=Source(rule.is_of_the_call, rule.is_outage, self._lifetime, keeps_for_outages=fail_safe),
+        self._policy = LoadPolicy.of_store(
+            rule.is_of_the_call, rule.is_outage, self._lifetime, grace if fail_safe else None
         )
-        self._store = GuardedStore(
-            cache.name,
-            cache.engine.clock,
-            rule,
-            self._timeouts,
-            epoch,
-            fail_safe,
-            cache.engine.start_jobs,
-        )
+        self._is_outage = rule.is_outage
+        self._state = state = StoreState(epoch, self._timeouts, CircuitBreaker() if fail_safe else None)
+        self._reads, self._writes = [
+            Guard(cache.name, cache.engine.clock, rule, state, meter, cache.engine.start_jobs)
+            for meter in (state.reads, state.writes)
+        ]
         # The calls of the store start the jobs.
-        cache.engine.keep_copies_of(self._store)
+        cache.engine.keep_copies_of(state)
 
     # The tracking calls these: see ``redis_tracking.Listener``.
 
@@ -264,10 +301,10 @@ class NearCache:
             for key in keys:
                 self._misses.count_computation(key, len(keys))
 
-    # Reading. The methods below are steps, for threads and tasks: see ``loading.steps``. In a task, the results of the
-    # functions that read and write may be awaitable. The values that are read may be Tagged.
+    # Reading. The methods below are steps, for threads and tasks: see ``runtime.steps``, and ``store_calls``
+    # for the functions that read and write. The values that are read may be Tagged.
 
-    def get(self, key: Any, read: Read, here: PerDriver | None = None, *, leaves_miss: bool = False) -> StepsTo[Any]:
+    def get(self, key: Any, read: Read, stores: Stores | None = None, *, leaves_miss: bool = False) -> StepsTo[Any]:
         """Return the copy of ``key``, otherwise the result of ``read``, which is kept unless it is MISSING.
 
         Callers that miss the key together share one ``read``.
@@ -276,13 +313,12 @@ class NearCache:
             leaves_miss: whether the caller goes on with ``lease`` if the result is MISSING, which counts the look-up.
         """
         try:
-            if self.trusted and not self.is_in_transaction():
+            if self.trusted and not (self.in_transaction and self.in_transaction()):
                 stored = self.cache.find(key, MISSING)
                 if stored is not MISSING:
                     return stored
                 request = self._loads.request(
-                    *(key, InSteps(lambda: outcome_of(self._store.read(read, here))), self.timeout, self._policy),
-                    passes_previous=False,
+                    key, InSteps(partial(self._outcome, read, stores)), self.timeout, self._policy
                 )
                 request.leaves_miss = leaves_miss
                 turn, stored = self._loads.turn(request), TAKEN
@@ -290,7 +326,7 @@ class NearCache:
                     try:
                         stored = self._loads.begin(turn, request)
                         if stored is MISSING:
-                            found = yield from self._store.read(read, here)
+                            found = result((yield StoreCall(self._reads, read, stores)))
                             stored = self._loads.finish(turn, request, found)
                             if not request.is_counted:
                                 self._loads.count_end(request, stored, has_failed=False)
@@ -305,17 +341,17 @@ class NearCache:
                     # Another caller has made the copy since, or a stale one was served.
                     return stored
             else:
-                by_key = yield from self._get_untrusted([key], lambda _: self._read_one(key, read, here), leaves_miss)
+                by_key = yield from self._get_untrusted([key], lambda _: self._read_one(key, read, stores), leaves_miss)
                 stored = by_key.get(key, MISSING)
         except Exception as error:
             return self._fallback([key], error, leaves_miss).get(key, MISSING)
-        self._store.answered(int(stored is not MISSING), 1)
+        self._state.look_ups.add("misses" if stored is MISSING else "hits")
         if stored is MISSING and self._grace:
             self._engine.discard_stale(key)
         return stored
 
     def get_many(
-        self, keys: Iterable[Any], read: Callable[..., Any], here: PerDriver | None = None
+        self, keys: Iterable[Any], read: Callable[..., Any], stores: Stores | None = None
     ) -> StepsTo[dict[Any, Any]]:
         """Return the copies of ``keys`` and, for keys without a copy, the result of one call of ``read``, whose first
         argument is a list of keys."""
@@ -324,9 +360,9 @@ class NearCache:
             # Redis would raise an error.
             return {}
         try:
-            if not self.trusted or self.is_in_transaction():
-                found = yield from self._get_untrusted(keys, lambda keys: self._store.read(partial(read, keys), here))
-                self._store.answered(sum(key in found for key in keys), len(keys))
+            if not self.trusted or (self.in_transaction and self.in_transaction()):
+                found = yield from self._get_untrusted(keys, lambda keys: self._value(partial(read, keys), stores))
+                self._answered(keys, found)
                 return found
             found = {key: stored for key in keys if (stored := self.cache.find(key, MISSING)) is not MISSING}
             missing = [key for key in dict.fromkeys(keys) if key not in found]
@@ -334,15 +370,15 @@ class NearCache:
                 self._count_misses_if(not self.fail_safe, missing)
                 # Before the values are stored.
                 causes = self._causes(missing) if self.fail_safe else {}
-                found |= yield from self._load_many(missing, lambda keys: self._store.read(partial(read, keys), here))
+                found |= yield from self._load_many(missing, lambda keys: self._value(partial(read, keys), stores))
                 self._count_misses_if(self.fail_safe, missing, causes)
-                self._store.answered(sum(key in found for key in missing), len(missing))
+                self._answered(missing, found)
             return self._without_stale(keys, found)
         except Exception as error:
             return self._fallback(keys, error)
 
     def lease(
-        self, key: Any, read: Read, here: PerDriver | None = None, *, wait: float, may_wait: bool = True
+        self, key: Any, read: Read, stores: Stores | None = None, *, wait: float, may_wait: bool = True
     ) -> StepsTo[Any]:
         """Wait for another caller to set the missing ``key``, or look it up again in the store. Return its value, or
         MISSING if this caller must compute it."""
@@ -350,20 +386,20 @@ class NearCache:
         if stored is MISSING:
             # This caller may hold the lease now. Another process, or an earlier holder, may have set the key meanwhile.
             fill = self.leases.fill(key)
-            stored = yield from self._read_now(read, here, key)
-            self._store.answered(int(stored is not MISSING), 1)
+            stored = yield from self._read_now(read, stores, key)
+            self._state.look_ups.add("misses" if stored is MISSING else "hits")
             if stored is not MISSING:
                 fill(untagged(stored), stored.tags if type(stored) is Tagged else ())
                 # A later write by this caller does not answer the miss.
                 self._misses.pop_miss(key)
         return untagged(stored)
 
-    def has(self, key: Any, ask: Read, here: PerDriver | None = None) -> StepsTo[bool]:
+    def has(self, key: Any, ask: Read, stores: Stores | None = None) -> StepsTo[bool]:
         """Return True if there is a copy of ``key``, otherwise the result of ``ask``."""
         if self.trusted and key in self.cache:
             return True
         try:
-            found: bool = yield from self._store.read(ask, here)
+            found: bool = result((yield StoreCall(self._reads, ask, stores)))
         except Exception as error:
             self._check_may_fail(error)
             return self._loads.get_stale(key, self._grace) is not MISSING
@@ -371,17 +407,17 @@ class NearCache:
             self._engine.discard_stale(key)
         return found
 
-    def read(self, read: Read, here: PerDriver | None = None, key: Any = MISSING) -> StepsTo[Any]:
+    def read(self, read: Read, stores: Stores | None = None, key: Any = MISSING) -> StepsTo[Any]:
         """Return the result of ``read`` without using the copies; MISSING in an outage with ``fail_safe``.
 
         Args:
             key: the key that is read, if there may be a copy of it.
         """
-        return untagged((yield from self._read_now(read, here, key)))
+        return untagged((yield from self._read_now(read, stores, key)))
 
-    def _read_now(self, read: Read, here: PerDriver | None, key: Any) -> StepsTo[Any]:
+    def _read_now(self, read: Read, stores: Stores | None, key: Any) -> StepsTo[Any]:
         try:
-            value = yield from self._store.read(read, here)
+            value = result((yield StoreCall(self._reads, read, stores)))
         except Exception as error:
             self._check_may_fail(error)
             return MISSING
@@ -389,19 +425,24 @@ class NearCache:
             self._loads.reconcile(key, untagged(value))
         return value
 
-    def get_or_add(self, op: GetOrAdd, here: PerDriver | None = None) -> Steps:
+    def get_or_add(self, op: GetOrAdd, stores: Stores | None = None, *, is_missing: bool = False) -> Steps:
         """Return the value of a key; if it is missing, the result of a loader, which is stored and shared by concurrent
         callers. Callers of ``get`` do not share it: they wait for the store, not for a loader, which may take long,
         raise an error of its own, or look up the key itself. No copy of the result is kept.
+
+        Args:
+            is_missing: whether the caller has read the key before.
         """
+        if is_missing:
+            return (yield from self._add_missing(op, stores))
         # Before the first read: a caller that stores the value after that breaks it.
         op.watch = self._engine.watch(op.key)
         try:
             try:
                 if type(op.key) is tuple:
-                    stored = yield from self.read(op.read, here)
+                    stored = yield from self.read(op.read, stores)
                 else:
-                    stored = yield from self.get(op.key, op.read, here)
+                    stored = yield from self.get(op.key, op.read, stores)
             except Exception as error:
                 return None, error
             if stored is not MISSING:
@@ -409,21 +450,20 @@ class NearCache:
                     return op.codec.decode(stored), None
                 except NOT_DECODED as error:
                     self._engine.remove_undecoded(op.key, stored, error)
-            return (yield from self.add_missing(op, here))
+            return (yield from self._add_missing(op, stores))
         finally:
             op.watch.close()
 
-    def add_missing(self, op: GetOrAdd, here: PerDriver | None = None) -> Steps:
-        """Do the same after a read that found nothing."""
+    def _add_missing(self, op: GetOrAdd, stores: Stores | None) -> Steps:
         loads = self._loads
-        request = loads.request_apart(op.key, InSteps(partial(self._compute, op, here, None)), PLAIN, op.tags)
+        request = loads.request_apart(op.key, InSteps(partial(self._compute, op, stores, None)), op.tags)
         turn, stored = loads.turn(request), TAKEN
         error: BaseException | None = None
         with turn, turn:
             try:
                 stored = loads.begin(turn, request)
                 if stored is MISSING:
-                    value, error = yield from self._compute(op, here, turn)
+                    value, error = yield from self._compute(op, stores, turn)
                     if error is None:
                         stored = loads.finish(turn, request, value)
                     else:
@@ -434,9 +474,9 @@ class NearCache:
                 if stored is MISSING:
                     loads.fail(turn, request, raised)
                 raise
-        return (None, error) if error is not None else (yield from self._decoded(op, stored))
+        return (None, error) if error is not None else (yield from self._decoded(op, request, stored))
 
-    def _decoded(self, op: GetOrAdd, stored: Any) -> Steps:
+    def _decoded(self, op: GetOrAdd, request: LoadRequest, stored: Any) -> Steps:
         """Return the value of ``add_missing``. If it cannot be decoded, this is the object that this caller has
         computed. If another caller has, this one computes a value for itself, which is not stored."""
         try:
@@ -445,12 +485,11 @@ class NearCache:
             self._engine.remove_undecoded(op.key, stored, error)
         if op.computed is not MISSING:
             return op.computed, None
-        request = op.request()
         # Its look-up has ended.
-        request.is_counted, request.is_computed = True, op.is_computed
+        request.loader, request.is_counted, request.is_computed = op.loads(), True, op.is_computed
         return (yield from self._loads.compute(request))
 
-    def _compute(self, op: GetOrAdd, here: PerDriver | None, turn: Turn | None) -> Steps:
+    def _compute(self, op: GetOrAdd, stores: Stores | None, turn: Turn | None) -> Steps:
         """Compute and store a value.
 
         Args:
@@ -458,87 +497,79 @@ class NearCache:
         """
         if op.watch is None or self._engine.is_outdated(op.watch):
             # A caller that arrived while another one computed the value finds it in the store.
-            stored = yield from self.read(op.read, here, op.key)
+            stored = yield from self.read(op.read, stores, op.key)
             if stored is not MISSING:
                 return Unstored(stored, is_computed=False), None
-        if op.tags:
-            yield from self.read(op.begin, here)
-        computation = self.computations.led(op.key, turn)
-        value, error = yield from computed(op.request())
+        if op.begin is not None:
+            yield from self.read(op.begin, stores)
+        computation = self.computation(op.key) if turn is None else Computation(turn)
+        value, error = yield Call(op.loads())
         if error is not None:
             return None, error
         op.computed = value
-        if (yield from op.add(value, {op.key: computation})):
+        if (yield from op.add(value, computation)):
             return Unstored(op.codec.encode(value), op.is_computed), None
         # Another caller has written the key, or the store could not keep the value.
-        stored = yield from self.read(op.read, here, op.key)
+        stored = yield from self.read(op.read, stores, op.key)
         return Unstored(op.codec.encode(value) if stored is MISSING else stored, op.is_computed), None
+
+    def computation(self, key: Any) -> Computation:
+        """Return the computation of ``key`` by the load apart that the running code leads."""
+        return Computation(self._loads.led_apart(key))
 
     # Writing.
 
     def write(
         self,
         keys: Sequence[Any],
-        write: Callable[..., T],
-        here: PerDriver | None = None,
+        write: Callable[..., Any],
+        stores: Stores | None = None,
         *,
         result_if_dropped: Any = MISSING,
-        value_of: ValueOf = _no_value,
         new_timeout: NewTimeout | None = None,
-        tags: tuple[str, ...] = (),
-        fills: Fills = NO_FILLS,
-        undo: Callable[[Any, Any], Any] | None = None,
-        find_marks: Read | None = None,
-    ) -> StepsTo[T]:
+        values: Values = NO_VALUES,
+    ) -> StepsTo[Any]:
         """Call ``write``, drop the copies of ``keys``, and return the result.
 
         Args:
-            here: the argument of the functions that call the store, which depends on the driver.
-            result_if_dropped: returned in an outage if failing writes are dropped, and if the computations of all
-                values are outdated. If not given, the error is raised.
-            value_of: returns the value that the keys were set to, given the result of ``write``, for the waiters of a
-                lease.
+            stores: the argument of the functions that call the store.
+            result_if_dropped: returned in an outage if failing writes are dropped, and for an outdated value. If not
+                given, the error is raised.
             new_timeout: the timeout that the write gives to the keys; None if they keep theirs.
-            tags: the tags of the written value in the cache of the copies.
-            fills: the computations of the values by their keys. A value whose computation is outdated is not kept.
-            undo: removes a value that was written from the store. Its first argument is the key.
-            find_marks: returns the marks of commits that have invalidated one of the keys or tags: see
-                ``store_commits``. If there are some afterwards, the values are removed. None if there can be none.
         """
-        if fills and len(fills) == len(keys) and all(fill.is_outdated for fill in fills.values()):
-            for key in keys:
-                self._engine.refuse_fill(key)
-            return result_if_dropped  # type: ignore[no-any-return]
-        self._begin_write([key for key in keys if key not in fills] if fills else keys)
-        lease_fills = (
-            [self.leases.fill(key) for key in keys]
-            if value_of is not _no_value and self.leases is not None and self.leases.are_any
-            else ()
-        )
+        fill = values.fill
+        if fill is None:
+            self._begin_write(keys)
+        elif fill.is_outdated:
+            self._engine.refuse_fill(keys[0])
+            return result_if_dropped
+        are_leased = values is not NO_VALUES and self.leases is not None and self.leases.are_any
+        lease_fills = [self.leases.fill(key) for key in keys] if are_leased else ()
         try:
             # There are no copies of other keys, and comparing those may run the site's code.
             plain = keys if len(keys) == 1 and type(keys[0]) is str else [key for key in keys if type(key) is str]
-            steps = self._store.write(write, plain, new_timeout, here)
-            if fills or find_marks is not None:
-                steps = self._checked(steps, keys, fills, here, undo, find_marks)
-            outcome = yield ToTheEnd(steps, partial(self._written_after_cancellation, keys, fills))
-            if lease_fills:
-                value = MISSING if outcome[1] is not None or are_outdated(fills) else value_of(outcome[0])
+            step = StoreWrite(self._writes, write, stores, plain, new_timeout)
+            if fill is not None or values.may_be_marked:
+                step.complete = partial(self._completed, keys, values, stores)
+            step.after_cancellation = partial(self._written_after_cancellation, keys, fill)
+            outcome = yield step
+            if lease_fills and outcome[1] is None and not (fill is not None and fill.is_outdated):
+                value = values.for_waiters(outcome[0])
                 if value is not MISSING:
-                    for fill in lease_fills:
-                        fill(value, tags)
+                    for give in lease_fills:
+                        give(value, values.names)
         finally:
             # After a failure, too, since it is unknown whether the store applied the write.
-            self._written(keys, fills)
+            is_outdated = self._written(keys, fill)
         if outcome[1] is None:
-            return outcome[0]  # type: ignore[no-any-return]
+            return result_if_dropped if is_outdated else outcome[0]
         try:
-            return result(outcome)  # type: ignore[no-any-return]
+            return result(outcome)
         except Exception as error:
             if result_if_dropped is MISSING or not self.drop_writes:
                 raise
             self._check_may_fail(error)
-            return result_if_dropped  # type: ignore[no-any-return]
+            return result_if_dropped
 
     def _begin_write(self, keys: Sequence[Any]) -> None:
         """Outdate the computations of ``keys``, and drop tags whose tokens they are. This comes before a write, too: a
@@ -548,48 +579,49 @@ class NearCache:
             self._engine.begin_store_write(key)
         self._drop_tags(keys)
 
-    def _checked(
-        self,
-        steps: StepsTo[T],
-        keys: Sequence[Any],
-        fills: Fills,
-        here: PerDriver | None,
-        undo: Callable[[Any, Any], Any] | None,
-        find_marks: Read | None,
-    ) -> StepsTo[T]:
-        """Store values by ``steps``, and remove those whose computations are outdated then."""
-        written = yield from steps
-        is_marked = find_marks is not None and bool((yield from self._store.read(find_marks, here)))
-        for key in keys if is_marked else fills:
-            computation = fills.get(key)
-            if computation is not None and is_marked:
-                computation.outdate()
-            if undo is not None and (is_marked or (computation is not None and computation.is_outdated)):
-                plain = [key] if type(key) is str else []
-                yield from self._store.write(partial(undo, key), plain, NO_TIMEOUT, here)
-        return written
+    def _completed(self, keys: Sequence[Any], values: Values, stores: Stores | None) -> StepsTo[None] | None:
+        """Return the steps that complete a write: they remove the values that others have outdated."""
+        is_outdated = values.fill is not None and values.fill.is_outdated
+        return self._remove_outdated(keys, values, stores) if is_outdated or values.may_be_marked else None
+
+    def _remove_outdated(self, keys: Sequence[Any], values: Values, stores: Stores | None) -> StepsTo[None]:
+        fill = values.fill
+        if values.may_be_marked and result((yield StoreCall(self._reads, values.find_marks, stores))):
+            if fill is not None:
+                fill.outdate()
+        elif fill is None or not fill.is_outdated:
+            return
+        for key in keys:
+            plain = [key] if type(key) is str else []
+            result((yield StoreWrite(self._writes, partial(values.remove, key), stores, plain, NO_TIMEOUT)))
 
     def is_outage(self, error: BaseException | None) -> bool:
         """Return whether an error of the store is an outage."""
-        return self._store.rule.is_outage(error)
+        return self._is_outage(error)
 
-    def clear(self, write: Callable[..., Any], here: PerDriver | None = None) -> StepsTo[Any]:
+    def clear(self, write: Callable[..., Any], stores: Stores | None = None) -> StepsTo[Any]:
         """Call ``write``, drop all copies, and return the result."""
-        self.computations.outdate_where(lambda apart: apart)
+        self.outdate_where(lambda apart: apart)
         try:
-            return (yield from self.write((), write, here, result_if_dropped=None))
+            return (yield from self.write((), write, stores, result_if_dropped=None))
         finally:
             self.cache.clear()
 
-    def _written(self, keys: Sequence[Any], fills: Fills) -> None:
-        written = [key for key in keys if key not in fills] if fills else keys
-        for key in fills:
+    def outdate_where(self, select: Callable[[list[Any]], Iterable[Any]]) -> None:
+        """Note that the keys that ``select`` returns, given those of the loads apart, will be written or deleted."""
+        self._loads.supersede_apart(select(self._loads.apart_in_progress()))
+
+    def _written(self, keys: Sequence[Any], fill: Fill | None) -> bool:
+        """Drop the copies of ``keys``. Return whether the value was outdated."""
+        for key in keys:
             self._engine.delete(key)
-            if fills[key].is_outdated:
-                self._engine.refuse_fill(key)
-        if written:
-            self.cache.delete_many(written)
-            self._drop_tags(written)
+        if fill is None:
+            self._drop_tags(keys)
+            return False
+        is_outdated = fill.is_outdated
+        if is_outdated:
+            self._engine.refuse_fill(keys[0])
+        return is_outdated
 
     def _drop_tags(self, keys: Iterable[Any]) -> None:
         """Drop the tags whose tokens were written, if some of the written ``keys`` are those of tokens."""
@@ -597,18 +629,23 @@ class NearCache:
             if type(key) is str and self.token_mark in key:
                 self._engine.delete_tags([key])
 
-    def _written_after_cancellation(self, keys: Sequence[Any], fills: Fills, done: asyncio.Future[Any]) -> None:
-        if not done.cancelled():
-            # The writer was cancelled. Without this, asyncio would log that the exception was never retrieved.
-            done.exception()
+    def _written_after_cancellation(self, keys: Sequence[Any], fill: Fill | None, done: asyncio.Future[Any]) -> None:
         with suppress(CacheClosed):
-            self._written(keys, fills)
+            self._written(keys, fill)
 
     # The store.
 
-    def _read_one(self, key: Any, read: Read, here: PerDriver | None) -> StepsTo[dict[Any, Any]]:
+    def _outcome(self, read: Read, stores: Stores | None) -> Steps:
+        """Return the outcome of ``read``."""
+        outcome: Outcome = yield StoreCall(self._reads, read, stores)
+        return outcome
+
+    def _value(self, read: Read, stores: Stores | None) -> StepsTo[Any]:
+        return result((yield StoreCall(self._reads, read, stores)))
+
+    def _read_one(self, key: Any, read: Read, stores: Stores | None) -> StepsTo[dict[Any, Any]]:
         """Read one key. Return the result in the form of a read of many keys."""
-        value = yield from self._store.read(read, here)
+        value = result((yield StoreCall(self._reads, read, stores)))
         return {} if value is MISSING else {key: value}
 
     def _load_many(self, keys: list[Any], read: Callable[[list[Any]], StepsTo[Any]]) -> StepsTo[dict[Any, Any]]:
@@ -622,7 +659,7 @@ class NearCache:
         Callers do not share it: nothing shows whether a key was written since another caller began to read.
         """
         self.start_tracking()
-        if not self.fail_safe or self.is_in_transaction():
+        if not self.fail_safe or (self.in_transaction and self.in_transaction()):
             found = None
             try:
                 found = yield from read(keys)
@@ -646,6 +683,12 @@ class NearCache:
         """Return the TTL of the copy of ``key``, and the seconds past it for which the copy stays in memory."""
         return min(self.timeout, self._timeouts.left(key)), self._grace
 
+    def _answered(self, keys: Sequence[Any], found: Collection[Any]) -> None:
+        """Count the look-ups of ``keys`` without a copy; the store had values for those in ``found``."""
+        hits = sum(key in found for key in keys)
+        self._state.look_ups.add("hits", hits)
+        self._state.look_ups.add("misses", len(keys) - hits)
+
     def _causes(self, keys: list[Any]) -> dict[Any, int]:
         return {key: self._misses.cause(key) for key in keys}
 
@@ -661,7 +704,7 @@ class NearCache:
                 self._misses.count(key, causes.get(key, -1))
 
     def _check_may_fail(self, error: Exception) -> None:
-        if not self.fail_safe or not self._store.rule.is_outage(error):
+        if not self.fail_safe or not self._is_outage(error):
             raise error
 
     def _fallback(self, keys: list[Any], error: Exception, leaves_misses: bool = False) -> dict[Any, Any]:
@@ -674,7 +717,7 @@ class NearCache:
         if not self.fail_safe:
             # The misses were counted when the look-ups began.
             raise error
-        found, is_outage = {}, self._store.rule.is_outage(error)
+        found, is_outage = {}, self._is_outage(error)
         if is_outage:
             found = {key: self._loads.get_stale(key, self._grace) for key in keys}
             found = {key: stale for key, stale in found.items() if stale is not MISSING}

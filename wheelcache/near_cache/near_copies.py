@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from inspect import isawaitable
 from math import floor
+from types import GeneratorType
 from typing import Any, Protocol
 
 from wheelcache.core.contract import MISSING
@@ -13,23 +13,22 @@ from wheelcache.engine import options
 from wheelcache.engine.codec import NOT_DECODED, Codec
 from wheelcache.engine.layer import NO_GRACES, Select, Shared
 from wheelcache.engine.loading.memoize import Group
-from wheelcache.engine.loading.request import PLAIN, LoadRequest, Tagged, Unstored, seconds_for, untagged
+from wheelcache.engine.loading.request import LoadRequest, Tagged, Unstored, seconds_for, untagged
 from wheelcache.engine.write_watcher import WritesSince
-from wheelcache.near_cache.computations import CommittedValue
-from wheelcache.near_cache.near_cache import NO_FILLS, Fills, GetOrAdd, NearCache, are_outdated
+from wheelcache.near_cache.near_cache import CommittedValue, Computation, Fill, GetOrAdd, NearCache, Values
+from wheelcache.near_cache.store_calls import Stores, then
 from wheelcache.near_cache.store_commits import MARKED, marks_of
 from wheelcache.near_cache.store_tags import UNTAGGED, StoreTags, TaggedWrite
 from wheelcache.near_cache.written_timeouts import NO_TIMEOUT, NewTimeout
-from wheelcache.runtime.steps import PerDriver, Steps, StepsTo, drive, then
+from wheelcache.runtime.steps import Steps, StepsTo, drive
 
 
 class Store(Protocol):
     """A second level as a driver of steps calls it: there is one object for threads, and one for tasks, whose results
-    are awaitable. Keys are final strings, TTLs seconds, None for no expiry. Only the differences between the families
-    of caches are in it.
+    are awaitable or steps. Keys are final strings, TTLs seconds, None for no expiry. Only the differences between the
+    families of caches are in it.
 
     Attributes:
-        drive: drives steps. In a task, its result is awaitable.
         can_replace: whether there is a ``replace``.
         timeout_of_counts: the timeout that ``add_to`` gives to the number; None if the number keeps its own.
         takes_whole_seconds: whether TTLs must be whole numbers.
@@ -38,7 +37,6 @@ class Store(Protocol):
 
     takes_whole_seconds: bool
     dropped_count: Any
-    drive: Callable[[StepsTo[Any]], Any]
 
     def method(self, name: str) -> Any:
         """Return a method that is not common to all stores."""
@@ -102,56 +100,90 @@ def _took_effect(stored: Any) -> bool | None:
     return None if stored is False else True
 
 
-class _Write:
-    """A write of values to the store: its methods store them, and remove them again.
+class _Write(Values):
+    """A write of one value to the store: its methods store it, and remove it again.
 
     Args:
-        values: the values by their keys.
+        values: the value by its key.
+        fill, may_be_marked: see ``Values``.
     """
 
-    __slots__ = ("_copies", "begun", "ttl", "values")
+    __slots__ = ("_copies", "begun", "fill", "keys", "may_be_marked", "names", "ttl", "values")
 
-    def __init__(self, copies: NearCopies, begun: TaggedWrite, values: Mapping[Any, Any], ttl: Any) -> None:
+    def __init__(
+        self,
+        copies: NearCopies,
+        begun: TaggedWrite,
+        values: Mapping[Any, Any],
+        ttl: Any,
+        *,
+        may_be_marked: bool,
+        fill: Fill | None = None,
+    ) -> None:
         self._copies = copies
         self.begun = begun
         self.values = values
+        self.keys = [*values]
         self.ttl = ttl
+        self.names = begun.names
+        self.may_be_marked = may_be_marked
+        self.fill = fill
 
     def set(self, store: Store) -> Any:
-        """Set one value."""
+        """Set the value."""
         ((key, value),) = self.values.items()
         if self.begun is UNTAGGED:
             return store.set(name_of(key), UNTAGGED.sealed(value), self.ttl)
-        put = lambda sealed: store.set(name_of(key), sealed(value), self.ttl)  # noqa: E731
-        return self.begun.write(store, store.drive, put)
+        return self.begun.write(store, lambda sealed: store.set(name_of(key), sealed(value), self.ttl))
 
     def add(self, store: Store) -> Any:
-        """Add one value, or replace one whose tags were dropped."""
+        """Add the value, or replace one whose tags were dropped."""
         ((key, value),) = self.values.items()
         name, tags = name_of(key), self._copies.tags
         if self.begun is not UNTAGGED:
-            return store.drive(tags.add_value(store, self.begun, name, value, self.ttl))
+            return tags.add_value(store, self.begun, name, value, self.ttl)
         sealed = UNTAGGED.sealed(value)
         added = store.add(name, sealed, self.ttl)
         if added is True:
             return True
-        return then(
-            lambda added: added or store.drive(tags.replace_dropped(store, name, sealed, self.ttl)),
-            added,
-        )
+        return then(lambda added: added or tags.replace_dropped(store, name, sealed, self.ttl), added)
 
-    def undo(self, key: Any, store: Store) -> Any:
-        """Remove a value again."""
+    def remove(self, key: Any, store: Any = None) -> Any:
         return store.remove(name_of(key), self.begun.sealed(self.values[key]))
 
-    def find_marks(self, store: Store) -> Any:
-        """Read the marks of commits that have invalidated one of the keys or tags."""
-        return store.get_tokens([*self._copies.marks([*self.values, *self.begun.names])])
+    def find_marks(self, store: Any = None) -> Any:
+        return store.get_tokens([*self._copies.marks([*self.values, *self.names])])
 
-    def for_waiters(self, stored: Any) -> Any:
-        """Return one encoded value for callers that wait for a lease; MISSING if they must not receive it."""
+    def for_waiters(self, written: Any) -> Any:
         (value,) = self.values.values()
-        return self._copies.for_waiters(value, self.ttl, stored is not False and self.begun.is_current)
+        return self._copies.for_waiters(value, self.ttl, written is not False and self.begun.is_current)
+
+
+class _WriteMany(_Write):
+    """A write of many values, which no waiters receive."""
+
+    __slots__ = ()
+
+    def set(self, store: Store) -> Any:
+        return self.begun.write(
+            store,
+            lambda sealed: store.set_many({name_of(key): sealed(self.values[key]) for key in self.keys}, self.ttl),
+        )
+
+    def for_waiters(self, written: Any) -> Any:
+        return MISSING
+
+
+class _Count(Values):
+    """A write of a number that the store has counted."""
+
+    __slots__ = ("_copies",)
+
+    def __init__(self, copies: NearCopies) -> None:
+        self._copies = copies
+
+    def for_waiters(self, written: Any) -> Any:
+        return self._copies.for_waiters(written, None, written is not None)
 
 
 class NearCopies(Shared):
@@ -174,7 +206,7 @@ class NearCopies(Shared):
 
     __slots__ = ("_store", "aload", "cache", "codec", "find", "level", "load", "tags")
 
-    def __init__(self, level: NearCache, store: PerDriver, tags: StoreTags, codec: Codec) -> None:
+    def __init__(self, level: NearCache, store: Stores, tags: StoreTags, codec: Codec) -> None:
         self.cache = level.cache
         self.codec = codec
         self.tags = tags
@@ -214,7 +246,9 @@ class NearCopies(Shared):
 
     def _read(self, key: Any, is_sure: bool, store: Store) -> Any:
         found = store.get(key if type(key) is str else name_of(key), is_sure)
-        if isawaitable(found):
+        if found is MISSING:
+            return MISSING
+        if type(found) is GeneratorType:
             return then(lambda value: self.tags.opened_one(store, value, self.codec.encode), found)
         return self.tags.opened_one(store, found, self.codec.encode)
 
@@ -267,46 +301,26 @@ class NearCopies(Shared):
         begun = self.tags.begin(tags, [key], since)
         may_be_marked = level.marks_commits and level.may_be_marked([key])
         level.count_computations([key])
-        return self._put(begun, key, value, ttl, NO_FILLS, may_be_marked)
+        return self._set(_Write(self, begun, {key: value}, ttl, may_be_marked=may_be_marked))
 
-    def _put(
-        self, begun: TaggedWrite, key: Any, value: Any, ttl: Any, fills: Fills, may_be_marked: bool
-    ) -> StepsTo[bool]:
-        write = _Write(self, begun, {key: value}, ttl)
-        stored = yield from self._write_value(write, write.set, fills, NewTimeout(ttl, _took_effect), may_be_marked)
-        return self._store.by_thread.is_stored(stored) and not (fills and are_outdated(fills))
+    def _set(self, write: _Write) -> StepsTo[bool]:
+        timeout = NewTimeout(write.ttl, _took_effect)
+        stored = yield from self.level.write(
+            write.keys, write.set, self._store, result_if_dropped=False, new_timeout=timeout, values=write
+        )
+        return bool(self._store.by_thread.is_stored(stored))
 
     def add(self, key: Any, value: Any, ttl: Any, tags: tuple[str, ...] = ()) -> StepsTo[bool]:
         level = self.level
-        write = _Write(self, self.tags.begin(tags, [key]), {key: value}, ttl)
+        begun = self.tags.begin(tags, [key])
         may_be_marked = level.may_be_marked([key])
         level.count_computations([key])
-        return self._add(write, NO_FILLS, may_be_marked)
+        return self._add(_Write(self, begun, {key: value}, ttl, may_be_marked=may_be_marked))
 
-    def _add(self, write: _Write, fills: Fills, may_be_marked: bool) -> StepsTo[bool]:
-        added = yield from self._write_value(write, write.add, fills, NewTimeout(write.ttl, bool), may_be_marked)
-        return added and not (fills and are_outdated(fills))
-
-    def _write_value(
-        self,
-        write: _Write,
-        put: Callable[[Store], Any],
-        fills: Fills,
-        new_timeout: NewTimeout,
-        may_be_marked: bool,
-    ) -> StepsTo[Any]:
-        """Store one value by ``put``, a method of ``write``. Return its result."""
+    def _add(self, write: _Write) -> StepsTo[bool]:
+        timeout = NewTimeout(write.ttl, bool)
         return self.level.write(
-            [*write.values],
-            put,
-            self._store,
-            result_if_dropped=False,
-            value_of=write.for_waiters,
-            new_timeout=new_timeout,
-            tags=write.begun.names,
-            fills=fills,
-            undo=write.undo,
-            find_marks=write.find_marks if may_be_marked else None,
+            write.keys, write.add, self._store, result_if_dropped=False, new_timeout=timeout, values=write
         )
 
     def replace(self, key: Any, value: Any, ttl: Any, grace: float = 0.0) -> StepsTo[bool]:
@@ -333,24 +347,16 @@ class NearCopies(Shared):
         is_exact: bool = False,
     ) -> StepsTo[list[Any]]:
         level, keys = self.level, [*values]
-        write = _Write(self, self.tags.begin(tags, keys), values, ttl)
-        may_be_marked = level.may_be_marked(keys)
+        begun, may_be_marked = self.tags.begin(tags, keys), level.may_be_marked(keys)
         level.count_computations(keys)
-
-        def put(store: Store) -> Any:
-            def put_sealed(sealed: Callable[[Any], Any]) -> Any:
-                return store.set_many({name_of(key): sealed(value) for key, value in values.items()}, ttl)
-
-            return write.begun.write(store, store.drive, put_sealed)
-
+        write = _WriteMany(self, begun, values, ttl, may_be_marked=may_be_marked)
         failed = yield from level.write(
             keys,
-            put,
+            write.set,
             self._store,
             result_if_dropped=[*map(name_of, keys)],
             new_timeout=NewTimeout(ttl, lambda failed: None if failed else True),
-            undo=write.undo,
-            find_marks=write.find_marks if may_be_marked else None,
+            values=write,
         )
         return [key for key in keys if name_of(key) in failed]
 
@@ -365,17 +371,19 @@ class NearCopies(Shared):
         Raises:
             TagsUnsupported: if the number has tags.
         """
-        store: Store = yield self._store
         name = name_of(key)
-        count = partial(store.add_to, name, delta, start is not MISSING)
-        return (
-            yield from self.level.write(
-                [key],
-                lambda: store.drive(self.tags.count(store, count, name)),
-                result_if_dropped=store.dropped_count,
-                value_of=lambda total: self.for_waiters(total, None, total is not None),
-                new_timeout=store.timeout_of_counts,
-            )
+
+        def count(store: Store) -> Any:
+            return self.tags.count(store, lambda: store.add_to(name, delta, start is not MISSING), name)
+
+        shown: Store = self._store.by_thread
+        return self.level.write(
+            [key],
+            count,
+            self._store,
+            result_if_dropped=shown.dropped_count,
+            new_timeout=shown.timeout_of_counts,
+            values=_Count(self),
         )
 
     def delete(self, key: Any) -> StepsTo[bool]:
@@ -394,7 +402,7 @@ class NearCopies(Shared):
         return self._write([*self.tags.names(checked)], lambda store: self.tags.drop(store, checked), None)
 
     def delete_pattern(self, select: Select, pattern: str, itersize: int | None = None) -> StepsTo[int]:
-        self.level.computations.outdate_where(select)
+        self.level.outdate_where(select)
         try:
             write = lambda store: store.delete_pattern(pattern, itersize)  # noqa: E731
             return (yield from self.level.write((), write, self._store, result_if_dropped=0))  # type: ignore[no-any-return]
@@ -440,14 +448,24 @@ class NearCopies(Shared):
             partial(self._add_computed, begun, key, ttl),
             self.codec,
             begun.names,
-            lambda store: store.drive(begun.begin(store)),
+            begun.begin if tags else None,
             is_computed=is_computed,
         )
-        return self.level.add_missing(sought, self._store) if is_missing else self.level.get_or_add(sought, self._store)
+        return self.level.get_or_add(sought, self._store, is_missing=is_missing)
 
-    def _add_computed(self, begun: TaggedWrite, key: Any, ttl: Any, value: Any, fills: Fills) -> StepsTo[bool]:
-        write = _Write(self, begun, {key: value}, seconds_for(ttl, value))
-        return self._add(write, fills, self.level.marks_commits)
+    def _add_computed(
+        self, begun: TaggedWrite, key: Any, ttl: Any, value: Any, computation: Computation
+    ) -> StepsTo[bool]:
+        return self._add(
+            _Write(
+                self,
+                begun,
+                {key: value},
+                seconds_for(ttl, value),
+                may_be_marked=self.level.marks_commits,
+                fill=computation,
+            )
+        )
 
     # For decorators that compute a value and store it by themselves.
 
@@ -455,7 +473,7 @@ class NearCopies(Shared):
         """Begin the computation of a value with ``tags``."""
         begun = self.tags.begin(tags)
         if tags:
-            drive(self.level.read(lambda store: drive(begun.begin(store)), self._store))
+            drive(self.level.read(begun.begin, self._store))
         return begun
 
     def request_apart(self, key: Any, load: Callable[[], Any], begun: TaggedWrite) -> LoadRequest:
@@ -467,12 +485,13 @@ class NearCopies(Shared):
             stored = drive(self.level.read(read, self._store, key))
             return load() if stored is MISSING else Unstored(stored, is_computed=False)
 
-        return self.cache.engine.loads().request_apart(key, look_and_load, PLAIN, begun.names)
+        return self.cache.engine.loads().request_apart(key, look_and_load, begun.names)
 
     def keep(self, begun: TaggedWrite, key: Any, value: Any, ttl: Any, *, is_fill: bool) -> bool:
         """Store a value of ``begin``; with ``is_fill``, only if the key was not written since ``request_apart``."""
-        fills = {key: self.level.computations.led(key)} if is_fill else NO_FILLS
-        return drive(self._put(begun, key, value, ttl, fills, self.level.marks_commits and is_fill))
+        fill = self.level.computation(key) if is_fill else None
+        may_be_marked = self.level.marks_commits and is_fill
+        return drive(self._set(_Write(self, begun, {key: value}, ttl, may_be_marked=may_be_marked, fill=fill)))
 
     # Transactions.
 
@@ -506,7 +525,7 @@ class NearCopies(Shared):
         names: tuple[str, ...],
         others: WritesSince,
     ) -> None:
-        if self.level.is_in_transaction():
+        if self.level.in_transaction and self.level.in_transaction():
             # Autocommit is off: the store would have the value after the check that others have not outdated it.
             self.cache.engine.refuse_fill(key)
             return
@@ -523,5 +542,6 @@ class NearCopies(Shared):
             self.cache.engine.refuse_fill(key)
             return
         begun = self.tags.begin(tags, (), others.since)
-        fills = {key: CommittedValue(key, others)}
-        drive(self._put(begun, key, value, ttl, fills, self.level.marks_commits))
+        fill = CommittedValue(key, others)
+        write = _Write(self, begun, {key: value}, ttl, may_be_marked=self.level.marks_commits, fill=fill)
+        drive(self._set(write))

@@ -17,19 +17,18 @@ processes, so after each drop, the next token would drop the copies and computat
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from hashlib import blake2b
 from typing import Any, Final
 
-from wheelcache.core.access import is_printable
 from wheelcache.core.contract import MISSING
 from wheelcache.engine.codec import NOT_DECODED
 from wheelcache.engine.loading.request import Tagged
 from wheelcache.errors import TagsUnsupported
 from wheelcache.near_cache.near_cache import NearCache
+from wheelcache.near_cache.store_calls import answer, then
 from wheelcache.near_cache.tokens import MARK, first_token, new_token
-from wheelcache.runtime.reusable import check_reusable
-from wheelcache.runtime.steps import Call, StepsTo, result, step, then
+from wheelcache.runtime.reusable import USUAL, check_reusable
+from wheelcache.runtime.steps import StepsTo
 
 TOKENS: Final = "wheelcache.tags"
 VALUE: Final = "value"
@@ -38,7 +37,7 @@ VALUE: Final = "value"
 
 def token_key(tag: str) -> str:
     """Return the caller's key of the token of ``tag``. It contains the tag, or a hash if some stores may refuse it."""
-    if tag.isascii() and is_printable(tag, 100) and tag[0] != "#":
+    if len(tag) <= 100 and tag.isascii() and tag.isprintable() and " " not in tag and tag[0] != "#":
         return MARK + tag
     return f"{MARK}#{blake2b(tag.encode(errors='surrogatepass'), digest_size=16).hexdigest()}"
 
@@ -108,7 +107,7 @@ class StoreTags:
 
     def opened_one(self, l2: Any, value: Any, encode: Callable[[Any], Any]) -> Any:
         """Do the same for one value. Return MISSING if ``value`` is MISSING or not current."""
-        if not is_envelope(value):
+        if type(value) is not dict or not is_envelope(value):
             return value if value is MISSING else encode(value)
         return then(lambda found: found.get(VALUE, MISSING), self.opened(l2, {VALUE: value}, encode))
 
@@ -118,7 +117,7 @@ class StoreTags:
         """Add a value, or replace one that is not current, and return whether it was stored."""
         yield from begun.begin(l2)
         sealed = begun.sealed(value)
-        added = yield from step(partial(l2.add, key, sealed, ttl))
+        added = yield from answer(l2.add(key, sealed, ttl))
         return added or (yield from self.replace_dropped(l2, key, sealed, ttl))
 
     def replace_dropped(self, l2: Any, key: Any, sealed: Any, ttl: Any) -> StepsTo[Any]:
@@ -127,8 +126,8 @@ class StoreTags:
         Replacing is not atomic, which a store would have to support: the value that another caller stores at the same
         moment is lost. Deleting the old value first would lose it as well, and readers would find nothing in between.
         """
-        if (yield from self._is_over(l2, (yield from step(partial(l2.get, key))))):
-            return (yield from step(partial(l2.set, key, sealed, ttl))) is not False
+        if (yield from self._is_over(l2, (yield from answer(l2.get(key))))):
+            return (yield from answer(l2.set(key, sealed, ttl))) is not False
         return False
 
     def count(self, l2: Any, count: Callable[[], Any], key: Any) -> StepsTo[Any]:
@@ -137,26 +136,27 @@ class StoreTags:
         Raises:
             TagsUnsupported: if the number has tags.
         """
-        total, error = yield Call(count)
-        if error is None:
-            return total
-        if isinstance(error, Exception) and not self._is_outage(error):
-            found = yield from step(partial(l2.get, key))
-            if found is MISSING and isinstance(error, NOT_DECODED):
-                # If the number could not be decoded, that look-up has deleted it.
-                return (yield from step(count))
-            if (yield from self._is_over(l2, found)):
-                yield from step(partial(l2.delete, key))
-                return (yield from step(count))
-            if is_envelope(found):
+        try:
+            return (yield from answer(count()))
+        except Exception as error:
+            if self._is_outage(error):
+                raise
+            found = yield from answer(l2.get(key))
+            is_over = yield from self._is_over(l2, found)
+            if is_envelope(found) and not is_over:
                 raise TagsUnsupported from error
-        return result((None, error))
+            if is_over:
+                yield from answer(l2.delete(key))
+            # If the number could not be decoded, that look-up has deleted it.
+            elif not (found is MISSING and isinstance(error, NOT_DECODED)):
+                raise
+        return (yield from answer(count()))
 
     def _is_over(self, l2: Any, found: Any) -> StepsTo[bool]:
         """Return whether a value has tags and is not current."""
         if not is_envelope(found):
             return False
-        return (yield from step(lambda: self.opened_one(l2, found, lambda value: value))) is MISSING
+        return (yield from answer(self.opened_one(l2, found, lambda value: value))) is MISSING
 
     def _open(self, value: Any, current: Mapping[str, Any], encode: Callable[[Any], Any]) -> Any:
         if not is_envelope(value):
@@ -197,16 +197,16 @@ class TaggedWrite:
         if store_tags is None or self._has_begun:
             return
         self._has_begun = True
-        found = dict((yield from step(partial(l2.get_tokens, [*self.names]))))
+        found = dict((yield from answer(l2.get_tokens([*self.names]))))
         is_reported = store_tags.are_reported(self.names, self._since)
         for key in self.names:
             if key not in found:
                 token = first_token()
-                if (yield from step(partial(l2.add_token, key, token))):
+                if (yield from answer(l2.add_token(key, token))):
                     found[key] = token
                 else:
                     # Another process was first.
-                    found |= yield from step(partial(l2.get_tokens, [key]))
+                    found |= yield from answer(l2.get_tokens([key]))
         if not store_tags.is_tracked:
             # Where ``add`` is not atomic, it may have replaced the token of a drop. A server that reports writes, whose
             # report of a token that is made here looks like a drop, adds atomically.
@@ -214,15 +214,13 @@ class TaggedWrite:
         self.is_current = not self._since or (not is_reported and store_tags.are_older(found, self._since))
         self._tokens = found
 
-    def write(
-        self, l2: Any, driver: Callable[[StepsTo[Any]], Any], write: Callable[[Callable[[Any], Any]], Any]
-    ) -> Any:
-        """Begin, and return the result of ``write(sealed)``. In a task, the result is awaitable."""
-        return write(self.sealed) if self._store_tags is None else driver(self._steps(l2, write))
+    def write(self, l2: Any, write: Callable[[Callable[[Any], Any]], Any]) -> Any:
+        """Begin, and return the result of ``write(sealed)``."""
+        return write(self.sealed) if self._store_tags is None else self._write(l2, write)
 
-    def _steps(self, l2: Any, write: Callable[[Callable[[Any], Any]], Any]) -> StepsTo[Any]:
+    def _write(self, l2: Any, write: Callable[[Callable[[Any], Any]], Any]) -> StepsTo[Any]:
         yield from self.begin(l2)
-        return (yield from step(partial(write, self.sealed)))
+        return (yield from answer(write(self.sealed)))
 
     def sealed(self, value: Any) -> Any:
         """Return the form of ``value`` for the store.
@@ -230,8 +228,9 @@ class TaggedWrite:
         Raises:
             TypeError: if ``value`` can be read only once.
         """
-        check_reusable(value)
-        if self._store_tags is None and not is_envelope(value):
+        if type(value) not in USUAL:
+            check_reusable(value)
+        if self._store_tags is None and (type(value) is not dict or not is_envelope(value)):
             return value
         tokens = self._tokens if self.is_current else {}
         by_tag = zip(self._tags, self.names, strict=True)

@@ -24,11 +24,13 @@ from itertools import count
 from math import inf
 from typing import Any, Final
 
-from wheelcache.core.access import MAX_FAST_TTL
 from wheelcache.runtime.clock import Clock
 
 SLACK: Final = 2.0
 """Seconds."""
+
+LONGEST: Final = 1e10
+"""Seconds. Longer timeouts count as none."""
 
 MAX_KEYS: Final = 16_384
 """The most keys to remember. With more keys, each write forgets a key that was not written recently."""
@@ -50,7 +52,7 @@ class NewTimeout:
     __slots__ = ("seconds", "took_effect")
 
     def __init__(self, seconds: float | None, took_effect: Callable[[Any], bool | None] = _always) -> None:
-        self.seconds = inf if seconds is None or not 0 < seconds < MAX_FAST_TTL else float(seconds)
+        self.seconds = inf if seconds is None or not 0 < seconds < LONGEST else float(seconds)
         self.took_effect = took_effect
 
 

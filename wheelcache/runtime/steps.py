@@ -9,16 +9,15 @@ clean up.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Generator
-from functools import wraps
-from inspect import Signature, isawaitable, signature
+from collections.abc import Callable, Generator
+from inspect import isawaitable
 from threading import TIMEOUT_MAX
 from types import GeneratorType
-from typing import Any, Final, Generic, TypeVar, overload
+from typing import Any, Final, Protocol, TypeVar, overload
 
 from wheelcache.runtime.alarm import Alarm
 from wheelcache.runtime.clock import SystemClock
-from wheelcache.runtime.reusable import USUAL, check_reusable, read_once
+from wheelcache.runtime.reusable import USUAL, check_reusable
 
 Outcome = tuple[Any, BaseException | None]
 """A value, or an error to raise instead."""
@@ -29,33 +28,22 @@ class Call:
 
     ``drive`` itself calls it: a loader may load another value, and so on, to the depth that Python's limit of recursion
     allows. Every function between two loaders would reduce that depth.
-
-    Args:
-        per_driver: the argument of ``loader``, which depends on the driver; None to call it without an argument.
     """
 
-    __slots__ = ("loader", "per_driver")
+    __slots__ = ("loader",)
 
-    def __init__(self, loader: Callable[..., Any], per_driver: PerDriver | None = None) -> None:
+    def __init__(self, loader: Callable[[], Any]) -> None:
         self.loader = loader
-        self.per_driver = per_driver
 
     async def run_async(self) -> Outcome:
         try:
-            value = self.loader() if self.per_driver is None else self.loader(self.per_driver.by_task)
+            value = self.loader()
             if isawaitable(value):
                 value = await value
-            return _checked(value), None
+            check_reusable(value)
+            return value, None
         except BaseException as error:
             return None, error
-
-
-def _checked(value: Any) -> Any:
-    if type(value) is Later:
-        # Nothing awaits it.
-        raise read_once(value.awaitable)
-    check_reusable(value)
-    return value
 
 
 class InSteps:
@@ -102,37 +90,27 @@ class PerDriver:
         return self.by_task
 
 
-class ToTheEnd:
-    """A step that drives other steps to their end, even if its task is cancelled, and sends an Outcome.
+class Pause:
+    """A step that lets other tasks run."""
 
-    After a cancellation, another task continues the steps, and calls ``after`` at the end: many async methods run a
-    blocking method in a thread, which a cancellation does not stop.
-    """
+    __slots__ = ()
 
-    __slots__ = ("_after", "_steps")
+    def run(self) -> None:
+        pass
 
-    def __init__(self, steps: StepsTo[Any], after: Callable[[asyncio.Future[Any]], object]) -> None:
-        self._steps = steps
-        self._after = after
+    async def run_async(self) -> None:
+        await asyncio.sleep(0)
 
-    def run(self) -> Outcome:
-        try:
-            return drive(self._steps), None
-        except BaseException as error:
-            return None, error
 
-    async def run_async(self) -> Outcome:
-        driving = asyncio.ensure_future(drive_async(self._steps))
-        try:
-            return await asyncio.shield(driving), None
-        except BaseException as error:
-            if not isinstance(error, Exception):
-                driving.add_done_callback(self._after)
-            return None, error
+class Step(Protocol):
+    """A step of any other kind sends the result of one of these methods."""
+
+    def run(self) -> Any: ...
+    async def run_async(self) -> Any: ...
 
 
 T = TypeVar("T")
-StepsTo = Generator[Call | Wait | PerDriver | ToTheEnd, Any, T]
+StepsTo = Generator[Call | Step, Any, T]
 Steps = StepsTo[Outcome]
 
 
@@ -147,16 +125,6 @@ def call(loader: Loader) -> Steps:
         raise
     except BaseException as error:
         return None, error
-
-
-def step(function: Callable[[], Any]) -> StepsTo[Any]:
-    """Return the result of ``function()``. In a task, it is awaited."""
-    return result((yield Call(function)))
-
-
-def outcome_of(steps: StepsTo[Any]) -> Steps:
-    """Return the result of ``steps`` as an outcome."""
-    return (yield from steps), None
 
 
 @overload
@@ -175,8 +143,10 @@ def drive(steps: Any) -> Any:
                 sent = step.run()
                 continue
             try:
-                value = step.loader() if step.per_driver is None else step.loader(step.per_driver.by_thread)
-                sent = (value if type(value) in USUAL else _checked(value)), None
+                value = step.loader()
+                if type(value) not in USUAL:
+                    check_reusable(value)
+                sent = value, None
             except BaseException as error:
                 sent = None, error
     except StopIteration as end:
@@ -243,69 +213,14 @@ def result(outcome: Outcome) -> Any:
         del outcome
 
 
-def call_now(function: Callable[..., Any], *args: Any) -> Any:
-    """Return ``function(*args)``."""
-    return function(*args)
-
-
 def as_it_is(value: Any) -> Any:
     """Return ``value``."""
     return value
 
 
-def twins(
-    steps: Callable[..., Any], value_of: Callable[[Any], Any] | None = None
-) -> tuple[Callable[..., Any], Callable[..., Coroutine[Any, Any, Any]]]:
-    """Return a method that drives ``steps`` in threads, and its twin for coroutines, whose name begins with an "a".
-
-    Args:
-        value_of: returns the result of the methods, given that of the steps: ``result`` if they return outcomes.
-    """
-    name = steps.__name__.removeprefix("_")
-
-    @wraps(steps)
-    def by_thread(*args: Any, **kwargs: Any) -> Any:
-        found = drive(steps(*args, **kwargs))
-        return found if value_of is None else value_of(found)
-
-    @wraps(steps)
-    async def by_task(*args: Any, **kwargs: Any) -> Any:
-        found = await drive_async(steps(*args, **kwargs))
-        return found if value_of is None else value_of(found)
-
-    by_thread.__name__, by_task.__name__ = name, f"a{name}"
-    # Callers receive the result of the steps.
-    shown = signature(steps).replace(return_annotation=Signature.empty)
-    vars(by_thread)["__signature__"] = vars(by_task)["__signature__"] = shown
-    return by_thread, by_task
-
-
-class Later(Generic[T]):
-    """An awaitable: awaits ``awaitable``, and then the result of ``function`` if that is awaitable, too."""
-
-    __slots__ = ("_function", "awaitable")
-
-    def __init__(self, function: Callable[[Any], T], awaitable: Awaitable[Any]) -> None:
-        self._function = function
-        self.awaitable = awaitable
-
-    def __await__(self) -> Generator[Any, None, T]:
-        return self._run().__await__()
-
-    async def _run(self) -> T:
-        outcome: Any = self._function(await self.awaitable)
-        return await outcome if isawaitable(outcome) else outcome  # type: ignore[no-any-return]
-
-
-def then(function: Callable[[Any], T], value: Any) -> T | Later[T]:
-    """Return ``function(value)``; if ``value`` is awaitable, an awaitable of it."""
-    return Later(function, value) if isawaitable(value) else function(value)
-
-
 BLOCKS: Final = PerDriver(True, False)
 
-PAUSE: Final = Call(lambda pause: pause(0), PerDriver(as_it_is, asyncio.sleep))
-"""Lets other tasks run."""
+PAUSE: Final = Pause()
 
 
 def seconds_until(deadline: float | None) -> float | None:

@@ -18,7 +18,7 @@ from wheelcache.watch.recorder import Recorder, State
 from wheelcache.watch.tables import encoded
 
 if TYPE_CHECKING:
-    from wheelcache.near_cache.guarded_store import GuardedStore
+    from wheelcache.near_cache.store_state import StoreState
     from wheelcache.pages.figures import Figures as PageFigures
 
 
@@ -65,7 +65,7 @@ class Observer:
         return cast("PageFigures | None", self.stats.by_guest.get("pages"))
 
     def _take_outage(self) -> Failure | None:
-        store = cast("GuardedStore | None", self.stats.by_guest.get("store"))
+        store = cast("StoreState | None", self.stats.by_guest.get("store"))
         return None if store is None else store.take_outage()
 
     def thread(self) -> str:

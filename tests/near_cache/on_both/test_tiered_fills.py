@@ -7,7 +7,7 @@ import pytest
 
 from tests.near_cache.tiers import SERVERS, TIERS
 from tests.waiting import PATIENCE
-from wheelcache.runtime.steps import then
+from wheelcache.near_cache.store_calls import then
 
 pytestmark = [
     pytest.mark.pairs(full="name, kind"),

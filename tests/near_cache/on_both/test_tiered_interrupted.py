@@ -9,7 +9,7 @@ import pytest
 
 from tests.near_cache.tiers import TIERS, WITH_ASYNC
 from tests.waiting import PATIENCE, current_frames, happens, join, paused, start, until_waiting
-from wheelcache.near_cache.guarded_store import FAILURES
+from wheelcache.near_cache.store_state import FAILURES
 
 pytestmark = pytest.mark.servers
 

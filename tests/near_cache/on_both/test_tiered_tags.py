@@ -10,7 +10,7 @@ from tests.near_cache.tiers import SERVERS, TIERS, WITH_ASYNC
 from tests.waiting import PATIENCE, until
 from wheelcache.near_cache.django_second_level import DjangoStore
 from wheelcache.near_cache.flask_second_level import CachelibStore
-from wheelcache.runtime.steps import then
+from wheelcache.near_cache.store_calls import then
 
 pytestmark = [
     pytest.mark.pairs(full="name, kind", of="name, kind"),

@@ -378,7 +378,7 @@ class Loads:
         value, error = yield from computed(request)
         if request.is_computed:
             self._misses.count_load(
-                request.key, self._core.now() - started, request.group, has_failed=error is not None
+                request.watched, self._core.now() - started, request.group, has_failed=error is not None
             )
             if error is not None:
                 self._misses.count_failure(error)
@@ -386,18 +386,15 @@ class Loads:
 
     # Loads that share turns only with each other.
 
-    def request_apart(
-        self, key: Hashable, loader: Loader, policy: LoadPolicy, tags: tuple[str, ...] = ()
-    ) -> LoadRequest:
+    def request_apart(self, key: Hashable, loader: Loader, tags: tuple[str, ...] = ()) -> LoadRequest:
         """Return a request whose callers share turns only with each other, not with other loads of ``key``.
 
         ``loader()`` returns an ``Unstored``. As in other loads, a write of ``key`` outdates its value, and
         waiters may receive the old value of ``key``.
         """
         plain = self._keys.adapt(key)
-        request = LoadRequest(
-            _apart(plain), key, loader, None, policy, self._writer.tag_names("", tags) if tags else ()
-        )
+        names = self._writer.tag_names("", tags) if tags else ()
+        request = LoadRequest(_apart(plain), key, loader, None, names=names)
         request.watched = plain
         return request
 

@@ -102,6 +102,23 @@ class LoadPolicy:
     def __post_init__(self) -> None:
         object.__setattr__(self, "is_at_once", not self.stale.seconds and self.timeout is None)
 
+    @classmethod
+    def of_store(
+        cls,
+        shares: Callable[[BaseException], bool],
+        counts: Callable[[BaseException], bool],
+        lifetime: Callable[[Any], tuple[float, float]],
+        outage_grace: float | None,
+    ) -> LoadPolicy:
+        """Return the policy of loads that read from a store: see ``Source``.
+
+        Args:
+            outage_grace: the seconds past its TTL for which a value is kept for outages; None if it is not.
+        """
+        source = Source(shares, counts, lifetime, keeps_for_outages=outage_grace is not None)
+        stale = FRESH_ONLY if outage_grace is None else Staleness(outage_grace, Receivers.OUTAGE)
+        return cls(stale, source=source)
+
     def with_fill_grace(self, seconds: float) -> LoadPolicy:
         """Return this policy with the ``fill_grace`` that an option gives to the key. The caller's ``grace`` wins."""
         if not seconds or self.stale.seconds:
