@@ -33,7 +33,6 @@ if not has_gil():
 include "platform.pxi"
 
 cdef object MISSING = contract.MISSING
-cdef object BY_DELETE = RemovalCause.DELETED
 cdef double KEEP_TTL = contract.KEEP_TTL, SWEEP_INTERVAL = contract.SWEEP_INTERVAL
 cdef Py_ssize_t BATCH = contract.BATCH
 cdef int64_t MAX_WEIGHT = contract.MAX_WEIGHT
@@ -42,7 +41,6 @@ cdef uint64_t MOST_WEIGHT = 2 * contract.MAX_WEIGHT
 cdef double LATEST_TICKS = 2.0**52
 cdef double MAX_JITTER = options.MAX_JITTER
 
-cdef int ALL = contract.ALL, DEAD = contract.DEAD
 cdef int STORED = contract.STORED, WAKE = contract.WAKE, MORE = contract.MORE, COMPLETED = contract.COMPLETED
 cdef int PRESENT = contract.PRESENT, CHANGED = contract.CHANGED, OUTDATED = contract.OUTDATED
 cdef int TOO_HEAVY = contract.TOO_HEAVY
@@ -404,10 +402,10 @@ cdef class CompiledCore:
             self.begin()
         return give_ttl(self, self.index_of(key), as_seconds(<PyObject *>ttl), now)
 
-    def delete(self, key, default=None, int only=0, cause=BY_DELETE, list removed=None):
-        return self.remove(key, default, only, DELETED if cause is BY_DELETE else CAUSES.index(cause), removed)
+    def delete(self, key, default=None, bint only_dead=False, list removed=None):
+        return self.remove(key, default, only_dead, removed)
 
-    cdef object remove(self, key, default, int only, int cause, list removed):
+    cdef object remove(self, key, default, bint only_dead, list removed):
         cdef Gone gone
         cdef Py_hash_t hash = hash_of(<PyObject *>key)
         cdef list watches = None
@@ -417,7 +415,7 @@ cdef class CompiledCore:
         if self.watches.count:
             watches = watches_on(self.watches, key, hash)
         begin_removals(&gone, removed)
-        value = remove(self, key, hash, default, now, only, cause, watches, &gone)
+        value = remove(self, key, hash, default, now, only_dead, watches, &gone)
         if gone.count:
             shrink(&self.map, 2)
             finish(&gone)

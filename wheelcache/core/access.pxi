@@ -368,7 +368,7 @@ cdef class CacheAccess:
             return self._delete(key) is not MISSING
         try:
             writes.will_write(key)
-            was_there = self._core.remove(key, MISSING, ALL, DELETED, None) is not MISSING
+            was_there = self._core.remove(key, MISSING, False, None) is not MISSING
         except Unused:
             self._begin_use()
             return self.delete(key)

@@ -153,9 +153,6 @@ HIDDEN: Final = object()
 KEEP_TTL: Final = -1.0
 """As the ``ttl`` of ``replace``: keep the times that the entry has."""
 
-ALL, DEAD = range(2)
-"""The scope of ``delete``: any entry, or only an entry that is stale or not current."""
-
 STORED: Final = 1
 """An outcome is an int that combines this flag with the following ones. The usual outcome is exactly STORED."""
 WAKE: Final = 2
@@ -238,7 +235,7 @@ class Watch(Protocol):
     Attributes:
         trust: the word of trust when the watch began; 0 without one.
         broken: the key was set, deleted or cleared since, other than by a ``fill`` under this watch. Expiry, eviction,
-            ``touch``, DEAD, and values that were PRESENT, CHANGED or OUTDATED do not break a watch. A part may
+            ``touch``, ``only_dead``, and values that were PRESENT, CHANGED or OUTDATED do not break a watch. A part may
             set it to True itself: a ``fill`` under the watch that begins later is then refused.
         since: the moment at which the watch began.
         value: with ``wants_value``, the first value that was set, also if TOO_HEAVY; MISSING until then. It completes
@@ -393,16 +390,13 @@ class Core(Protocol):
         self,
         key: Hashable,
         default: Any = None,
-        only: int = ALL,
-        cause: RemovalCause = RemovalCause.DELETED,
+        only_dead: bool = False,
         removed: Removals | None = None,
     ) -> Any:
         """Remove an entry. Return its value if it was fresh and current, otherwise ``default``.
 
-        With DEAD, or the cause EVICTED, no watch is broken.
-
         Args:
-            only: ALL, or DEAD to remove only an entry that is stale or not current.
+            only_dead: whether to remove only an entry that is stale or not current. This breaks no watch.
         """
 
     def remove_value(

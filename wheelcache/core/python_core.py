@@ -23,11 +23,9 @@ from sys import getsizeof, maxsize
 from typing import Any, Final
 
 from wheelcache.core.contract import (
-    ALL,
     BATCH,
     CHANGED,
     COMPLETED,
-    DEAD,
     KEEP_TTL,
     MORE,
     OUTDATED,
@@ -41,7 +39,6 @@ from wheelcache.core.contract import (
     Labels,
     MissCause,
     Record,
-    RemovalCause,
     Removals,
     Times,
     is_adaptive_policy,
@@ -49,7 +46,6 @@ from wheelcache.core.contract import (
 from wheelcache.core.entry_map import (
     CAUSES,
     DELETED,
-    EVICTED,
     REPLACED,
     Entry,
     EntryMap,
@@ -392,8 +388,7 @@ class PythonCore:
         self,
         key: Hashable,
         default: Any = None,
-        only: int = ALL,
-        cause: RemovalCause = DELETED,
+        only_dead: bool = False,
         removed: Removals | None = None,
     ) -> Any:
         now = self._clock()
@@ -401,12 +396,12 @@ class PythonCore:
         with self._lock:
             self._check_gate()
             entry = self._live(key, now)
-            if only == DEAD:
+            if only_dead:
                 if entry is not None:
                     return default
-            elif cause is not EVICTED and self._watched:
+            elif self._watched:
                 self._watches.break_watches(key)
-            self._map.remove(key, cause, now, removed, gone)
+            self._map.remove(key, DELETED, now, removed, gone)
             self._map.fit_table()
             return default if entry is None else entry.value
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from wheelcache.core.contract import DEAD, Core, Removals
+from wheelcache.core.contract import Core, Removals
 from wheelcache.engine.loading.background import (
     Background,
     Handed,
@@ -123,7 +123,7 @@ class BackgroundLoads:
         removed: Removals = []
         if request.policy.stale.receivers is Receivers.ALL and not request.policy.fail_safe:
             # A stale value would be served as if nothing had happened, and no caller would ever see the error.
-            self._core.delete(request.key, only=DEAD, removed=removed)
+            self._core.delete(request.key, only_dead=True, removed=removed)
         # Otherwise it is raised to the caller.
         is_logged = is_refresh or request.policy.fail_safe or request.given_up
         self._loads.fail(turn, request, error, is_logged=is_logged)
