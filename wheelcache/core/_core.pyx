@@ -16,7 +16,6 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy, memmove, memset
 
 import sys
-import threading
 from collections import deque
 
 from wheelcache.runtime import machine_clock
@@ -72,12 +71,9 @@ cdef class CompiledCore:
     cdef WatchTable *watches
     cdef readonly object completed
     cdef object clock  # None for the system's clock, which is read in C
-    cdef bint barrier  # whether the gate is shut or a fork is in progress
     cdef bint weighs
     cdef Jitter jitter
     cdef object gate_error
-    cdef object fork_thread
-    cdef object fork_lock
     cdef tuple group_rules  # whose bytes ``map.groups`` uses
 
     # Not ``__init__``, which Python code may skip or call again.
@@ -96,7 +92,6 @@ cdef class CompiledCore:
         max_weight = options.count_or_none("max_weight", max_weight)
         jitter = options.fraction("jitter", jitter)
         self.completed = deque()
-        self.fork_lock = threading.Lock()
         map.max_entries = -1 if max_entries is None else min(max_entries, sys.maxsize)
         self.weighs = max_weight is not None
         map.max_weight = MAX_WEIGHT if max_weight is None else max_weight
@@ -127,8 +122,7 @@ cdef class CompiledCore:
     def find(self, key, default=None):
         cdef PyObject *value = self.found(key)
         if value is <PyObject *>MISSING:
-            if self.barrier:
-                self.check_gate()
+            self.begin()
             return default
         return <object>value
 
@@ -210,15 +204,13 @@ cdef class CompiledCore:
 
     def times(self, key):
         cdef uint32_t index
-        if self.barrier:
-            self.begin()
+        self.begin()
         index = self.index_of_existing(key)
         return None if index == 0 else times_of(&self.map, index)
 
     def peek(self, key, *, bint use=False):
         cdef uint32_t index
-        if self.barrier:
-            self.begin()
+        self.begin()
         index = self.index_of_existing(key)
         if index == 0:
             return None
@@ -230,8 +222,7 @@ cdef class CompiledCore:
         cdef double now = self.read_clock()
         cdef list keys = []
         cdef uint32_t index
-        if self.barrier:
-            self.begin()
+        self.begin()
         index = before_in_order(&self.map, 0)
         while index and limit > 0:
             if is_live(&self.map, index, now):
@@ -291,8 +282,7 @@ cdef class CompiledCore:
     def watch(self, key, *, bint wants_value=False):
         cdef Watch watch = Watch.__new__(Watch)
         watch.key, watch.hash, watch.value, watch.wants_value = key, hash_of(<PyObject *>key), MISSING, wants_value
-        if self.barrier:
-            self.begin()
+        self.begin()
         begin_watch(self, watch)
         return watch
 
@@ -303,8 +293,7 @@ cdef class CompiledCore:
     def scan(self, *, double start=0.0):
         cdef Scan scan = Scan.__new__(Scan, self)
         cdef Map *map = &self.map
-        if self.barrier:
-            self.begin()
+        self.begin()
         scan.epoch = map.epoch
         scan.cursor = map.entries.top - <uint32_t>(map.entries.top * start)
         return scan
@@ -374,8 +363,7 @@ cdef class CompiledCore:
         cdef Gone gone
         cdef list watches = None
         cdef int outcome
-        if self.barrier:
-            self.begin()
+        self.begin()
         if self.watches.count:
             watches = watches_on(self.watches, <object>write.key, write.hash)
         begin_removals(&gone, removed)
@@ -398,8 +386,7 @@ cdef class CompiledCore:
 
     def touch(self, key, ttl):
         cdef double now = self.read_clock()
-        if self.barrier:
-            self.begin()
+        self.begin()
         return give_ttl(self, self.index_of(key), as_seconds(<PyObject *>ttl), now)
 
     def delete(self, key, default=None, bint only_dead=False, list removed=None):
@@ -410,8 +397,7 @@ cdef class CompiledCore:
         cdef Py_hash_t hash = hash_of(<PyObject *>key)
         cdef list watches = None
         cdef double now = 0.0 if self.clock is None else self.clock()
-        if self.barrier:
-            self.begin()
+        self.begin()
         if self.watches.count:
             watches = watches_on(self.watches, key, hash)
         begin_removals(&gone, removed)
@@ -426,8 +412,7 @@ cdef class CompiledCore:
         cdef Py_hash_t hash = hash_of(<PyObject *>key)
         cdef double now = 0.0 if self.clock is None else self.clock()
         cdef uint32_t index, group
-        if self.barrier:
-            self.begin()
+        self.begin()
         index = find(&self.map, <PyObject *>key, hash)
         if was_hit:
             group = group_of_hit(&self.map, <PyObject *>key, index)
@@ -446,8 +431,7 @@ cdef class CompiledCore:
         cdef double now = self.read_clock()
         cdef Py_ssize_t most = self.map.max_entries if size is None else size
         cdef bint more
-        if self.barrier:
-            self.begin()
+        self.begin()
         begin_removals(&gone, removed)
         more = evict_excess(&self.map, budget, most, now, &gone)
         shrink(&self.map, 2 * gone.count)
@@ -461,7 +445,6 @@ cdef class CompiledCore:
         cdef Py_ssize_t looked
         cdef uint32_t index
         check_time(now, map.wheel.interval)
-        self.wait_for_fork()
         begin_removals(&gone, removed)
         looked = drop_detached(map, budget, &gone)
         looked += sweep(map, budget - looked, now, &gone)
@@ -477,7 +460,6 @@ cdef class CompiledCore:
 
     def clear(self, *, bint invalidate=True):
         cdef Py_ssize_t size
-        self.wait_for_fork()
         size = self.map.entries.count
         detach_all(&self.map)
         break_all_watches(self.watches, False)
@@ -487,7 +469,6 @@ cdef class CompiledCore:
         cdef Gone gone
         cdef double now = self.read_clock()
         cdef bint more
-        self.wait_for_fork()
         begin_removals(&gone, removed)
         sweep(&self.map, budget - drop_detached(&self.map, budget, &gone), now, &gone)
         shrink(&self.map, 2 * gone.count)
@@ -496,8 +477,7 @@ cdef class CompiledCore:
         return more
 
     def drop_tag(self, str name not None):
-        if self.barrier:
-            self.begin()
+        self.begin()
         return drop(&self.map, name)
 
     def dropped_since(self, tuple tags not None, uint64_t since):
@@ -515,26 +495,15 @@ cdef class CompiledCore:
             file_all_again(&self.map, now)
 
     def gate(self, error):
-        self.barrier = error is not None or self.fork_thread is not None
-        # Assigned last: dropping the old object may run Python code.
-        self.gate_error = error
+        # Kept until the end: dropping the old one may run Python code.
+        old, self.gate_error = self.gate_error, error
 
     def before_fork(self):
-        if self.fork_thread == threading.get_ident():
-            return
-        self.fork_lock.acquire()
-        self.fork_thread = threading.get_ident()
-        self.barrier = True
+        """Do nothing: a fork holds the global interpreter lock, and so does each step."""
 
     def after_fork(self, *, bint in_child):
-        was_held = self.fork_thread is not None
-        self.fork_thread = None
-        self.barrier = self.gate_error is not None
         if not in_child:
-            if was_held:
-                self.fork_lock.release()
             return
-        self.fork_lock = threading.Lock()
         seed_jitter(&self.jitter)
         break_all_watches(self.watches, True)
         self.map.epoch += 1
@@ -561,17 +530,11 @@ cdef class CompiledCore:
             return 0
         return index
 
-    cdef int begin(self) except -1:
-        self.wait_for_fork()
-        return self.check_gate()
+    cdef inline int begin(self) except -1:
+        """Raise the error of the gate if it is shut."""
+        return self.refuse() if unlikely(self.gate_error is not None) else 0
 
-    cdef int wait_for_fork(self) except -1:
-        while self.fork_thread is not None and self.fork_thread != threading.get_ident():
-            with self.fork_lock:
-                pass
-        return 0
-
-    cdef int check_gate(self) except -1:
+    cdef int refuse(self) except -1:
         error = self.gate_error
         if error is not None:
             raise error()

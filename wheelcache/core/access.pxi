@@ -81,9 +81,9 @@ cdef class CacheAccess:
         value = self._core.found(key)
         if value is not <PyObject *>MISSING:
             return <object>value
-        if self._core.barrier:
+        if self._core.gate_error is not None:
             try:
-                self._core.check_gate()
+                self._core.refuse()
             except Unused:
                 self._begin_use()
                 return self.get(key, default)
@@ -104,9 +104,9 @@ cdef class CacheAccess:
         value = self._core.found(key)
         if value is not <PyObject *>MISSING:
             return <object>value
-        if self._core.barrier:
+        if self._core.gate_error is not None:
             try:
-                self._core.check_gate()
+                self._core.refuse()
             except Unused:
                 self._begin_use()
                 return self.find(key, default)
@@ -140,7 +140,7 @@ cdef class CacheAccess:
 
     cdef inline bint reads_at_once(self) noexcept:
         """Return whether only the core handles a look-up, with the system's clock, so that no Python code runs."""
-        return self._core.clock is None and not self._core.barrier
+        return self._core.clock is None and self._core.gate_error is None
 
     cdef inline bint writes_at_once(self) noexcept:
         """Return whether only the core handles a write, with the system's clock."""

@@ -503,7 +503,7 @@ class Core(Protocol):
         first and then clear."""
 
     def before_fork(self) -> None:
-        """Return when no step is in progress. Until ``after_fork``, no other thread begins one. One thread at a time
+        """Return when no step is in progress. At the moment of the fork, no thread is in one. One thread at a time
         forks. Both methods may be called again after an asynchronous exception interrupted them."""
 
     def after_fork(self, *, in_child: bool) -> None:
