@@ -173,15 +173,6 @@ cdef class CompiledCore:
     def __len__(self):
         return self.map.entries.count
 
-    def __sizeof__(self):
-        cdef Detached *detached = self.map.detached
-        cdef size_t size = memory_of(&self.map.entries)
-        size += memory_of_duel(self.map.duel) + memory_of_past(&self.map.past) + memory_of_groups(&self.map.groups)
-        while detached is not NULL:
-            size += sizeof(Detached) + memory_of(&detached.entries)
-            detached = detached.next
-        return object.__sizeof__(self) + size
-
     @property
     def weight(self):
         return self.map.total_weight

@@ -270,8 +270,7 @@ class Core(Protocol):
     samples, an int of 64 bits: with the same seed and calls, cores evict the same entries. By default, it is random.
     Ticks without timers cost nothing. Times up to ``interval * 2**52`` either way are distinguished; a clock beyond
     that raises a ValueError. A caller that holds a lock may use ``times``, ``watch``, ``counts``, ``groups``,
-    ``count_hit``, ``now``, ``len`` and the attributes. ``sys.getsizeof`` includes the entries, without their keys and
-    values.
+    ``count_hit``, ``now``, ``len`` and the attributes.
 
     Attributes:
         next_due: the time at which ``advance`` has work: ``-inf`` while detached entries or a sweep that has begun are

@@ -44,10 +44,6 @@ cdef void close_past(Past *past) noexcept:
     PyMem_RawFree(past.sampled.slots)
 
 
-cdef inline size_t memory_of_past(Past *past) noexcept:
-    return memory_of_departed(&past.departed) + memory_of_departed(&past.sampled)
-
-
 cdef inline void note_gone(Map *map, Py_hash_t hash, Place *place, int cause) noexcept:
     """Note why there is no entry of a key.
 

@@ -143,9 +143,6 @@ class PythonCore:
     def __len__(self) -> int:
         return self._map.size
 
-    def __sizeof__(self) -> int:
-        return object.__sizeof__(self) + len(self) * self.entry_bytes
-
     @property
     def weight(self) -> int:
         return self._map.weight
