@@ -455,14 +455,6 @@ class PrefixAccess:
         """Store a value, as ``add`` does. Return whether it was stored."""
         return None
 
-    def _touch_at_once(self, key: Any, ttl: Any) -> bool | None:
-        """Give an entry a new TTL, as ``touch`` does. Return whether the key exists."""
-        return None
-
-    def _delete_at_once(self, key: Any) -> bool | None:
-        """Delete a key. Return whether it existed."""
-        return None
-
     def _incr_at_once(self, key: Any, delta: Any) -> Any:
         """Add an int to a value that is an int, as ``incr`` does, and return the sum."""
         return None

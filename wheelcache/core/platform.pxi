@@ -39,6 +39,8 @@ cdef extern from *:
     #endif
     }
     static inline double coarse_clock(void) { return (double)coarse_nanoseconds() * 1e-9; }
+    /* Instead of the time by a core's own clock. */
+    #define SYSTEM_CLOCK (-Py_HUGE_VAL)
 
     /* Words that several threads read and write. */
     static inline uint64_t load_word(uint64_t *word) { return __atomic_load_n(word, __ATOMIC_SEQ_CST); }
@@ -156,6 +158,7 @@ cdef extern from *:
     ctypedef int (*inquiry)(PyObject *) noexcept
     ctypedef void (*destructor)(PyObject *) noexcept
     const Py_ssize_t PY_SSIZE_T_MAX
+    double SYSTEM_CLOCK
     double exact_clock() noexcept
     double coarse_clock() noexcept
     uint64_t nanoseconds() noexcept

@@ -172,13 +172,13 @@ cdef object remove(
     """Do the step of ``delete``. Exceptions are raised before the first change.
 
     Args:
-        now: the time by the core's clock; ignored if that is the system's clock.
+        now: as for ``time_for``.
     """
     cdef Map *map = &core.map
     cdef uint32_t index = find(map, <PyObject *>key, hash)
     cdef bint is_there
-    if index and core.clock is None:
-        now = now_for(at(&map.entries, index))
+    if index:
+        now = time_for(at(&map.entries, index), now)
     is_there = is_live(map, index, now)
     if only_dead and is_there:
         return default
