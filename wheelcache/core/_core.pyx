@@ -10,7 +10,10 @@ part is a C struct in a file of its own, and a member of the core's ``Map``.
 
 cimport cython
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.ref cimport PyObject
+from cpython.mem cimport PyMem_RawCalloc, PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
+from cpython.ref cimport Py_XDECREF, Py_XINCREF, PyObject
+from cpython.tuple cimport PyTuple_Check, PyTuple_GET_SIZE
+from cpython.unicode cimport PyUnicode_CheckExact
 from libc.math cimport INFINITY
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy, memmove, memset
@@ -22,7 +25,7 @@ from wheelcache.runtime import machine_clock
 from wheelcache.engine import options
 from wheelcache.core import contract
 from wheelcache.core.contract import Counts, GroupCounts, Record, RemovalCause, Times
-from wheelcache.core.gil import has_gil
+from wheelcache.core.python_core import has_gil
 from wheelcache.engine.keys import NO_VIEW, is_plain
 
 if not has_gil():
@@ -367,6 +370,11 @@ cdef class CompiledCore:
             finish(gone)
         return outcome
 
+    cdef int finish_removals(self, Gone *gone) except -1:
+        """Give back memory, and end a step that has removed entries."""
+        shrink(&self.map, 2 * gone.count)
+        return finish(gone)
+
     def touch(self, key, ttl):
         cdef double now = self.read_clock()
         self.begin()
@@ -386,8 +394,7 @@ cdef class CompiledCore:
         begin_removals(&gone, removed)
         value = remove(self, key, hash, default, now, only_dead, watches, &gone)
         if gone.count:
-            shrink(&self.map, 2)
-            finish(&gone)
+            self.finish_removals(&gone)
         return value
 
     def remove_value(self, key, value, list removed=None, *, bint was_hit=False):
@@ -404,8 +411,7 @@ cdef class CompiledCore:
         begin_removals(&gone, removed)
         if index and at(&self.map.entries, index).value == <PyObject *>value:
             remove_entry(&self.map, index, DELETED, time_for(at(&self.map.entries, index), now), &gone)
-            shrink(&self.map, 2)
-        finish(&gone)
+        self.finish_removals(&gone)
 
     def evict(self, Py_ssize_t budget=BATCH, list removed=None, *, size=None):
         cdef Gone gone
@@ -415,8 +421,7 @@ cdef class CompiledCore:
         self.begin()
         begin_removals(&gone, removed)
         more = evict_excess(&self.map, budget, most, now, &gone)
-        shrink(&self.map, 2 * gone.count)
-        finish(&gone)
+        self.finish_removals(&gone)
         return more
 
     def advance(self, Py_ssize_t budget=BATCH, list removed=None):
@@ -435,8 +440,7 @@ cdef class CompiledCore:
                 break
             remove_entry(map, index, EXPIRED, now, &gone)
         find_next_due(&map.wheel)
-        shrink(map, 2 * gone.count)
-        finish(&gone)
+        self.finish_removals(&gone)
         return looked
 
     def clear(self, *, bint invalidate=True):
@@ -452,9 +456,8 @@ cdef class CompiledCore:
         cdef bint more
         begin_removals(&gone, removed)
         sweep(&self.map, budget - drop_detached(&self.map, budget, &gone), now, &gone)
-        shrink(&self.map, 2 * gone.count)
         more = next_work(&self.map) == -INFINITY
-        finish(&gone)
+        self.finish_removals(&gone)
         return more
 
     def drop_tag(self, str name not None):

@@ -11,7 +11,6 @@ from wheelcache.runtime.reusable import check_reusable
 from wheelcache.errors import Unused
 
 cdef object SERIALIZED = Serialized
-cdef object HIDDEN = contract.HIDDEN
 cdef object LAYERED = object()
 cdef object OWN_TTL = DEFAULT_TTL
 cdef enum:
@@ -349,7 +348,7 @@ cdef class PrefixAccess:
             if found is not MISSING:
                 if type(found) is SERIALIZED:
                     found = self.restored(key, found)
-                elif found is HIDDEN or found is LAYERED:
+                elif found is LAYERED:
                     found = MISSING
                 return self._get_missed(key, default, version) if found is MISSING else found
         if version is None and self.core is not None and self._prefix is not None:
@@ -411,9 +410,8 @@ cdef class PrefixAccess:
         return MISSING
 
     cdef object in_overlay(self, object key, object version):
-        """Return the stored form of a value of the running transaction; HIDDEN if it has deleted the key, MISSING if
-        the shared entry is visible, and LAYERED if only Python code can find out. Python code handles the first, too:
-        it notes the miss."""
+        """Return the stored form of a value of the running transaction; MISSING if the shared entry is visible, and
+        LAYERED if Python code must find out, or note the miss of a key that the transaction has deleted."""
         cdef list overlays = self._of_thread.overlays
         cdef object fill
         if not overlays:
@@ -426,9 +424,9 @@ cdef class PrefixAccess:
         if key is None:
             return LAYERED
         fill = (<dict>visible).get(key, MISSING)
-        if fill is MISSING or fill is HIDDEN:
+        if fill is MISSING:
             return fill
-        return fill.value if fill.expires_at > self.core.read_clock() else HIDDEN
+        return fill.value if fill.expires_at > self.core.read_clock() else LAYERED
 
     def _get_at_once(self, key):
         if self.core is None or self._prefix is None or (self._overlays is not None and PySet_GET_SIZE(self._overlays)):

@@ -148,8 +148,6 @@ MAX_WEIGHT: Final = 2**62
 """The largest weight, and the largest ``max_weight``."""
 
 MISSING: Final = object()
-HIDDEN: Final = object()
-"""In the overlay of a transaction: the transaction has deleted the key. No core knows it."""
 KEEP_TTL: Final = -1.0
 """As the ``ttl`` of ``replace``: keep the times that the entry has."""
 

@@ -13,10 +13,11 @@ misses, groups and other sizes belong to the compiled core: see ``contract``.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Hashable, Iterable
-from itertools import islice
+from itertools import count, islice
 from math import inf
 from random import Random
 from sys import getsizeof, maxsize
@@ -53,9 +54,7 @@ from wheelcache.core.entry_map import (
     TrackedEntry,
     check_weight,
 )
-from wheelcache.core.gil import has_gil
 from wheelcache.core.tags import are_dropped
-from wheelcache.core.tally import Tally
 from wheelcache.core.watches import Watch, Watches
 from wheelcache.engine import options
 from wheelcache.runtime import machine_clock
@@ -69,6 +68,38 @@ EXPIRED, TAG, OTHER_PROCESS, UNKNOWN = map(
 
 KEEP_LABELS: Final[Labels] = (), 0, None
 """The labels of an entry whose value is replaced."""
+
+
+def has_gil() -> bool:
+    """Return whether the interpreter has the lock. Free-threaded builds from 3.13 on may run without it; importing an
+    extension may switch it on, and nothing switches it off."""
+    is_enabled: bool = getattr(sys, "_is_gil_enabled", lambda: True)()
+    return is_enabled
+
+
+class Tally:
+    """An exact count that any thread may increase without a lock.
+
+    ``next(tally.ticks)`` adds one. It is a single C call and therefore atomic, whereas ``x += 1`` on an attribute is
+    three steps that threads can interleave. Reading also advances the iterator, so readings are counted and subtracted.
+    """
+
+    __slots__ = ("_readings", "ticks")
+
+    def __init__(self) -> None:
+        self.ticks = count()
+        self._readings = 0
+
+    def read(self) -> int:
+        """Return the count. Call this under a lock: only one thread may read at a time."""
+        # The loop runs once and makes no call. An asynchronous exception is raised after calls; between the two lines,
+        # it would leave the reading in the count forever.
+        total = 0
+        for ticks in self.ticks:
+            total = ticks - self._readings
+            self._readings += 1
+            break
+        return total
 
 
 def _is_present(live: Any) -> int:
