@@ -103,6 +103,7 @@ cdef class CacheAccess:
         value = self._core.found(key)
         return <object>value if likely(value is not <PyObject *>MISSING) else self.missed(key, counts)
 
+    @cython.final
     cdef object missed(self, object key, bint counts):
         """End a look-up that has found nothing, and return MISSING; after the first use of a cache, look again."""
         if self._core.gate_error is not None:
