@@ -19,12 +19,11 @@ from rich.progress import track
 from rich.table import Table
 
 from wheelcache import Cache, ManualClock
-from wheelcache.engine.stats import Row
 from wheelcache.watch.dashboard.dashboard import Dashboard
 from wheelcache.watch.dashboard.one_cache import Wanted
 from wheelcache.watch.group_tables import add_groups, shorten_groups
 from wheelcache.watch.publisher import INTERVAL
-from wheelcache.watch.rows import COUNTS, with_groups
+from wheelcache.watch.rows import COUNTS, Row, with_groups
 from wheelcache.watch.site_file import SiteFile
 from wheelcache.watch.tables import DAY, HOUR, LONG_STEP, NUMBERS, STEP, add_rows, encoded, put
 from wheelcache.watch.tidying import shorten_steps

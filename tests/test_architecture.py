@@ -111,6 +111,22 @@ def test_every_guest_has_a_folder_and_tests():
     assert [guest for guest in GUESTS if not (PACKAGE / guest).is_dir() or not (ROOT / "tests" / guest).is_dir()] == []
 
 
+def test_the_map_of_each_folder_names_files_that_it_has():
+    """The docstring of a folder lists its modules: the names at the beginning of each line of its list."""
+    listed = {}
+    for guest in (*GUESTS, "engine", "runtime"):
+        folder = PACKAGE / guest
+        lines = re.findall(
+            r"^- (``.*?): ", ast.get_docstring(ast.parse((folder / "__init__.py").read_text())), re.MULTILINE
+        )
+        names = re.findall(r"``([\w/]+)``", " ".join(lines))
+        listed[guest] = [
+            each for each in names if not (folder / each).is_dir() and not (folder / f"{each}.py").exists()
+        ]
+        assert names
+    assert {folder: names for folder, names in listed.items() if names} == {}
+
+
 # The picture.
 
 

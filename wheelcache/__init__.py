@@ -8,9 +8,9 @@ from wheelcache.cache import Cache, caches
 from wheelcache.core.access import DEFAULT_TTL
 from wheelcache.core.contract import RemovalCause
 from wheelcache.core.timing_wheel import Timer, TimingWheel
-from wheelcache.engine.loading.adaptive import KEEP
 from wheelcache.engine.loading.background import loads_in_callers_thread
 from wheelcache.engine.loading.memoize import MemoStats
+from wheelcache.engine.loading.request import KEEP
 from wheelcache.engine.stats import Stats
 from wheelcache.errors import CacheClosed, LoadDeadlock, LoadTimeout, MissingKey, WheelClosed
 from wheelcache.runtime.clock import ManualClock

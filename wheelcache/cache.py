@@ -16,16 +16,15 @@ from wheelcache.core.contract import MISSING, STORED, Times
 from wheelcache.engine import options
 from wheelcache.engine.cache_parts import CacheParts, core_in_memory, naming
 from wheelcache.engine.calls import Engine
+from wheelcache.engine.entry_writer import Weigher
 from wheelcache.engine.keys import unwrap
 from wheelcache.engine.loading.background import MakeContext
 from wheelcache.engine.loading.memoize import Memoizer, memoizer
-from wheelcache.engine.loading.policy import LoadOptions, LoadPolicy, load_policy
-from wheelcache.engine.loading.request import LoadRequest
+from wheelcache.engine.loading.request import LoadOptions, LoadPolicy, LoadRequest, load_policy
 from wheelcache.engine.observed import observer_for
 from wheelcache.engine.option_table import ENGINE
+from wheelcache.engine.removal_listener import Listener
 from wheelcache.engine.stats import Stats
-from wheelcache.engine.writing.entry_writer import Weigher
-from wheelcache.engine.writing.removal_listener import Listener
 from wheelcache.errors import MissingKey
 from wheelcache.runtime.clock import Clock
 from wheelcache.runtime.shared_objects import WeakRegistry
@@ -363,7 +362,7 @@ class Cache(CacheAccess):
         times = self._core.times(key)
         if times is not None and times.is_current and times.fresh_until > self._core.now():
             return times
-        self._writer.found_expired(key)
+        self._writer.missed(key)
         return None
 
     def _get_many(self, keys: Iterable[Hashable]) -> dict[Any, Any]:

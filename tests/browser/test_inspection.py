@@ -13,7 +13,7 @@ LARGEST = {"heads": ["Key", "Size", "Time left", "Workers"], "text": "The larges
 
 
 def answer(**parts):
-    empty = {"text": "", "failures": [], "heads": [], "rows": [], "latest": {}, "computed": []}
+    empty = {"text": "", "failures": [], "heads": [], "rows": [], "latest": {}}
     return {"is_over": True, "workers": 1, **empty, **parts}
 
 
@@ -107,17 +107,12 @@ def test_a_refusal_is_shown(form, site):
 def test_a_sample_shows_any_key_as_text_and_finds_it_by_a_click(form, site):
     rows = [[key, 1000, "never expires", 1] for key in (*KEYS, "session…")]
     latest = dict.fromkeys(KEYS, 2)
-    computed = [[key, 90.5] for key in (*KEYS, "session…")]
-    looks = [
-        [{"token": "t"}, answer(**LARGEST, rows=rows, latest=latest, computed=computed, workers=2)] for _ in range(5)
-    ]
+    looks = [[{"token": "t"}, answer(**LARGEST, rows=rows, latest=latest, workers=2)] for _ in range(5)]
     site.answers = [each for look in looks for each in look]
     form.find('[data-part="sample"]').click()
     assert until(lambda: state(form) == "The largest", SOON)
     assert [key for key, *_ in cells(form, "found")] == [*KEYS, "session…"]
     assert cells(form, "hottest") == [[key, "100%"] for key in KEYS]
-    assert cells(form, "computed") == [[key, "90.5 s"] for key in (*KEYS, "session…")]
-    assert len(form.all('[data-part="computed"] tbody button')) == len(KEYS)
     assert "the share of 10 looks" in form.text('[data-part="hottest"] caption')
     assert form.all("main img") == []
     assert form.run("return document.documentElement.scrollWidth <= innerWidth")
@@ -129,7 +124,6 @@ def test_a_sample_shows_any_key_as_text_and_finds_it_by_a_click(form, site):
     assert until(lambda: state(form) == "Present in 1 of 1 workers", SOON)
     assert site.posted[0] == "kind=key&text=two%0Alines&action=find&cache=pages"
     assert not form.find('[data-part="hottest"]').is_displayed()
-    assert not form.find('[data-part="computed"]').is_displayed()
 
 
 def test_another_search_replaces_one_that_waits(form, site):

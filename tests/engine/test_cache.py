@@ -11,7 +11,6 @@ from math import inf
 import pytest
 
 from tests.engine import invariants
-from tests.engine.loading.harness import load_many
 from tests.memory import traced
 from tests.runtime.interruptions import Worker
 from tests.waiting import PATIENCE
@@ -152,19 +151,6 @@ def test_a_weigher_must_return_a_whole_number(make, weight):
     cache = make(max_weight=5, weigher=lambda key, value: weight)
     with pytest.raises((TypeError, ValueError), match="the result of the weigher must be a whole number >= 0, not"):
         cache.set("a", 1)
-
-
-def test_a_weigher_that_raises_for_one_of_many_leaves_no_caller_waiting_for_the_others(make):
-    def weigh(key, value):
-        if value == 2:
-            raise ValueError(value)
-        return 1
-
-    cache = make(max_weight=10, weigher=weigh)
-    with pytest.raises(ValueError, match="2"):
-        load_many(cache, "abc", lambda missing: {"a": 1, "b": 2, "c": 3}, None)
-    assert cache.get_or_load("c", lambda: 4) == 4
-    assert cache.get_or_load("b", lambda: 5) == 5
 
 
 # Listeners and finalizers.

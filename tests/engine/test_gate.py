@@ -6,7 +6,7 @@ import pytest
 
 from tests.runtime.interruptions import Delivery, Worker, compiled_core
 from wheelcache.core import CoreClass
-from wheelcache.engine.writing.gate import Gate
+from wheelcache.engine.gate import Gate
 from wheelcache.errors import CacheClosed, Unused
 
 worker = Worker()

@@ -5,8 +5,7 @@ import pytest
 from tests.caches import QUIET
 from wheelcache import Cache
 from wheelcache.engine.keys import CALLERS
-from wheelcache.engine.write_watcher import WriteWatcher
-from wheelcache.engine.writing.write_moments import WriteMoments, WritesSince
+from wheelcache.engine.write_watcher import WriteMoments, WritesSince, WriteWatcher
 from wheelcache.runtime.machine_clock import moment
 
 CACHES = {

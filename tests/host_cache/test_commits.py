@@ -5,7 +5,7 @@ import pytest
 from tests.fill_waits.callers import MISS, ThreadCaller
 from tests.waiting import PATIENCE, until_waiting
 from wheelcache import RemovalCause
-from wheelcache.engine.writing.write_moments import WriteMoments
+from wheelcache.engine.write_watcher import WriteMoments
 from wheelcache.host_cache import write_moments
 
 COMMITS = {"key": (["key"], False), "tag": (["#tag"], False), "all": ([], True)}

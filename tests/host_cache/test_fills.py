@@ -6,7 +6,7 @@ import pytest
 
 from tests.host_cache.workers import damage
 from tests.waiting import PATIENCE, join, start
-from wheelcache.engine.writing.write_moments import WriteMoments
+from wheelcache.engine.write_watcher import WriteMoments
 from wheelcache.host_cache import host_file, place
 from wheelcache.host_cache.place import EPOCH, Place
 from wheelcache.runtime.private_files import FileLocked, locked_file

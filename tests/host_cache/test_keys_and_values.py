@@ -6,7 +6,7 @@ from tests.host_cache.test_operators import SIZE, make
 from wheelcache import ManualClock
 from wheelcache.core.contract import MISSING
 from wheelcache.django_backend import HostCache
-from wheelcache.engine.loading.policy import PLAIN
+from wheelcache.engine.loading.request import PLAIN
 
 KEYS = [
     *(

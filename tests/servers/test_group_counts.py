@@ -13,7 +13,6 @@ from tests.browser.traffic import published
 from tests.servers.process import running
 from tests.waiting import PATIENCE, until
 from tests.watch.published import look
-from wheelcache.watch.key_groups import group_stats
 
 pytestmark = [pytest.mark.servers, pytest.mark.alone, pytest.mark.compiled, pytest.mark.timeout(300)]
 
@@ -59,7 +58,7 @@ def shown(folder):
     found = Counter()
     for groups, total in (
         (figures.stats.groups, figures.stats),
-        (group_stats(within.groups), within.total()),
+        (within.total().groups, within.total()),
     ):
         found.clear()
         for name, each in groups.items():

@@ -136,21 +136,6 @@ def test_the_largest_entries_are_those_of_all_workers(worker, search):
     assert found["workers"] == 2
 
 
-def test_the_most_expensive_keys_are_those_of_all_workers_without_those_of_sessions(worker, search, clock):
-    def load(cache, key, seconds):
-        cache.get_or_load(key, lambda: clock.advance(seconds))
-
-    cache, other = worker({"k": (1, None)}), worker({"k": (1, None)})
-    load(cache, "report", 2)
-    load(other, "report", 3)
-    load(other, ("tuple", 1), 4)
-    for key in ("abc", "def"):
-        load(cache, f":1:django.contrib.sessions.cache{key}", 0.5)
-    found = search(cache, "sample")
-    assert found["computed"] == [["report", 5.0], ["('tuple', 1)", 4.0], [":1:django.contrib.session…", 1.0]]
-    assert search(cache, "find", "key", "report")["computed"] == []
-
-
 def test_until_all_workers_have_answered_the_page_shows_how_many_have(worker, another_worker, ask, clock, monkeypatch):
     cache = worker({"k": (1, None)})
     another_worker("pages", 4242, entries=1)

@@ -6,7 +6,7 @@ import pytest
 
 from wheelcache import Cache
 from wheelcache.engine.stats import MISSES, Stats
-from wheelcache.watch.figures import Sum
+from wheelcache.watch.figures import Process, Sum
 from wheelcache.watch.key_advice import on_keys
 from wheelcache.watch.rows import reading_of
 from wheelcache.watch.site import own_figures
@@ -24,7 +24,7 @@ def group(hits=0, puts=0, **misses):
     return (hits, 0, puts, 0, 0.0, 0, *by_cause(**misses).values())
 
 
-def about_keys(groups=None, *, hits=50_000, evictions=3_050, load_seconds=0.0, given=None, gauges=None, **misses):
+def about_keys(groups=None, *, hits=50_000, evictions=3_050, load_seconds=0.0, core="compiled", gauges=None, **misses):
     """Return the advice for a cache of two workers.
 
     Args:
@@ -37,11 +37,10 @@ def about_keys(groups=None, *, hits=50_000, evictions=3_050, load_seconds=0.0, g
     figures = Sum(
         gauges=dict.fromkeys(GAUGES_OF_WORKER, 0) | bounds | (gauges or {}),
         groups={name: group(**each) for name, each in (groups or {}).items()},
-        processes=frozenset("ab"),
+        processes={number: Process(number, 0.0, 3600.0, "running", core) for number in (1, 2)},
         counts=reading_of(stats).counts,
         since=0.0,
         published=3600.0,
-        **(given or {}),
     )
     return list(on_keys(figures.of_cache("pages")))
 
@@ -60,7 +59,7 @@ def test_a_group_whose_values_expire_too_early_is_named():
 
 
 def test_there_is_no_advice_about_the_only_group_of_the_core_in_python():
-    assert about_keys({"": EXPIRES}, given={"cores": frozenset({"python"})}, expired=8_000, new=8_000) == []
+    assert about_keys({"": EXPIRES}, core="python", expired=8_000, new=8_000) == []
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from wheelcache.pages.variants import MOST_VARIANTS
 from wheelcache.watch import problems as module
 from wheelcache.watch.busiest import FULL
 from wheelcache.watch.event_log import KILLED, Event
-from wheelcache.watch.figures import Sum
+from wheelcache.watch.figures import Process, Sum
 from wheelcache.watch.page_paths import no_paths
 from wheelcache.watch.problems import Problem, headline, problems
 from wheelcache.watch.site import OverviewStep, Site
@@ -16,11 +16,16 @@ from wheelcache.watch.tables import GAUGES_OF_WORKER
 NOW = 1_000_000.0
 
 
+def processes(*threads):
+    """Return the processes of a site, by the states of their wheel threads."""
+    return {number: Process(number, NOW, NOW, thread, "compiled") for number, thread in enumerate(threads)}
+
+
 def cache(**values):
     """Return the figures of a healthy cache with two workers; ``values`` are attributes of ``Sum``, or gauges."""
     gauges = dict.fromkeys(GAUGES_OF_WORKER, 0) | {"max_entries": 100, "max_weight": None, "has_store": True}
     gauges |= values.pop("gauges", {}) | {name: values.pop(name) for name in GAUGES_OF_WORKER if name in values}
-    given = {"processes": frozenset("ab"), "published": NOW, **values}
+    given = {"processes": processes("running", "parked"), "published": NOW, **values}
     return Sum(gauges=gauges if given["processes"] else {}, **given).of_cache("pages")
 
 
@@ -68,7 +73,7 @@ def test_a_store_is_down_since_its_calls_began_to_fail(recent, expected):
 @pytest.mark.parametrize(
     ("figures", "recent", "expected"),
     [
-        ({"processes": frozenset(), "published": NOW - 7200}, [], None),
+        ({"processes": {}, "published": NOW - 7200}, [], None),
         ({}, [{"load_failures": 3, "loads": 9}] * 6, "25% of its loads fail for 60 s"),
         ({}, [{"load_failures": 2, "loads": 0}], None),
         ({}, [{"load_failures": 3, "loads": 97}], None),
@@ -86,7 +91,7 @@ def test_a_store_is_down_since_its_calls_began_to_fail(recent, expected):
         ({}, [{"store_errors": 3, "store_calls": 60}], None),
         ({"lag": 40.0}, [], "its timing wheel is 40 s late"),
         ({"lag": 10.0}, [], None),
-        ({"refused": 1}, [], "the system refused 1 of its 2 workers a wheel thread"),
+        ({"processes": processes("running", "refused")}, [], "the system refused 1 of its 2 workers a wheel thread"),
         ({}, [{"load_timeouts": 1}] * 6, "6 callers gave up waiting for its loads in the last minute"),
         ({}, [{"load_timeouts": 9}, *[{}] * 6], None),
         (
@@ -152,7 +157,7 @@ def test_the_limit_in_the_sentence_is_that_of_the_pages():
 
 def test_a_cache_that_nobody_has_is_a_problem_for_a_day_unless_this_process_has_it():
     for hours, expected in ((2, ["Cache 'pages': no worker has had it for 2 h"]), (25, [])):
-        figures = cache(processes=frozenset(), published=NOW - hours * 3600)
+        figures = cache(processes={}, published=NOW - hours * 3600)
         assert found(figures, configured=()) == expected
         assert found(figures) == []
 

@@ -10,7 +10,7 @@ from tests.watch.published import INTERVAL, Site, look
 from wheelcache import Cache
 from wheelcache.engine.stats import MISSES
 from wheelcache.runtime.clock import SystemClock
-from wheelcache.watch.key_groups import changes, group_stats
+from wheelcache.watch.key_groups import changes
 from wheelcache.watch.rows import NO_GROUP, group_of
 from wheelcache.watch.spans import Span
 
@@ -34,7 +34,7 @@ def figures_of(site, name="pages"):
 
 def assert_adds_up(within):
     """Check that the groups, and the causes, add up to the total."""
-    total, groups = within.total(), group_stats(within.groups).values()
+    total, groups = within.total(), within.total().groups.values()
     for name in ("hits", "stale_hits", "misses", "puts", "load_seconds"):
         assert sum(getattr(each, name) for each in groups) == getattr(total, name), name
     assert sum(each.loads for each in groups) == total.loads + total.load_failures
@@ -69,13 +69,13 @@ def test_in_any_span_of_the_day_the_groups_add_up_to_the_total_and_equal_an_inde
         span = site.span(since, until)
         within = site.within(figures, span, charted=6)
         assert_adds_up(within)
-        found = {name: each.requests for name, each in group_stats(within.groups).items()}
+        found = {name: each.requests for name, each in within.total().groups.items()}
         expected = Counter()
         for (step, group), count in true.items():
             expected[group] += count * span.has(step)
         assert found == +expected
         charted = {name: sum(line.values()) for name, line in within.computing.items()}
-        seconds = {name: each.load_seconds for name, each in group_stats(within.groups).items()}
+        seconds = {name: each.load_seconds for name, each in within.total().groups.items()}
         assert charted.items() <= seconds.items()
         assert len(charted) >= min(6, sum(map(bool, seconds.values())))
         steps = within.steps(span)
@@ -146,7 +146,7 @@ def test_a_group_that_is_computed_takes_the_place_of_one_that_was_not_and_the_su
     for seconds in (HOUR, DAY):
         within = site.within(figures_of(site), site.span(site.edge - seconds))
         assert_adds_up(within)
-        assert group_stats(within.groups)["report"].load_seconds == groups["report"].load_seconds
+        assert within.total().groups["report"].load_seconds == groups["report"].load_seconds
 
 
 @pytest.mark.compiled
@@ -190,7 +190,7 @@ def test_a_reset_lets_the_groups_count_from_zero_and_leaves_their_steps(make, cl
     site = look(path, clock)
     figures = figures_of(site)
     assert (figures.stats.groups["user"].misses, figures.counted.groups["user"].misses) == (2, 3)
-    assert group_stats(site.within(figures, site.span(EPOCH)).groups)["user"].misses == 3
+    assert site.within(figures, site.span(EPOCH)).total().groups["user"].misses == 3
 
 
 ROWS = st.dictionaries(st.sampled_from(["", "a", "b", "c"]), st.integers(0, 5), max_size=4)

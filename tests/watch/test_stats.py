@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.engine.loading.harness import load_many
 from tests.waiting import THREADS, until
 from wheelcache import Cache, RemovalCause, caches
 from wheelcache.core.contract import MissCause
@@ -120,12 +119,6 @@ def test_loads_that_return_and_loads_that_raise_are_both_in_the_buckets(clock):
     assert sum(stats.load_buckets) == 10
     assert stats.load_seconds == pytest.approx(2 * 33.33)
     assert [stats.load_buckets[place] for place in (0, 11, 14, 17, 19)] == [2, 2, 2, 2, 2]
-
-
-def test_many_keys_that_are_loaded_at_once_are_one_load(clock):
-    cache = Cache(clock=clock)
-    load_many(cache, range(100), lambda keys: dict.fromkeys(keys, 1), None)
-    assert sum(cache.stats().load_buckets) == cache.stats().loads
 
 
 def test_a_stale_value_that_is_served_is_never_taken_for_a_fresh_one(clock, together):

@@ -7,7 +7,7 @@ The names are imported at the first access: a backend in memory needs no copies 
 
 from typing import TYPE_CHECKING
 
-from wheelcache.engine.lazy_names import lazy_names
+from wheelcache.engine.guests import lazy_names
 
 if TYPE_CHECKING:
     from wheelcache.django_backend.backend import WheelCache

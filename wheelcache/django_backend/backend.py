@@ -26,8 +26,7 @@ from wheelcache.engine import options
 from wheelcache.engine.backend_access import NOTHING, BackendAccess, checked_tags
 from wheelcache.engine.codec import NOT_DECODED
 from wheelcache.engine.in_memory import InMemory
-from wheelcache.engine.loading.policy import LoadOptions, load_policy
-from wheelcache.engine.loading.request import LoadRequest
+from wheelcache.engine.loading.request import LoadOptions, LoadRequest, load_policy
 from wheelcache.runtime.request_scope import end_request, forget_misses
 from wheelcache.runtime.steps import after, drive, drive_async
 from wheelcache.runtime.worker_pool import cleanups

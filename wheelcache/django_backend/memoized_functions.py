@@ -28,8 +28,7 @@ from wheelcache.django_backend.awaited import Awaited
 from wheelcache.django_backend.backend import WheelCache
 from wheelcache.django_backend.memo_arguments import PLAIN_PARTS, check_parameters, key_part, text_of
 from wheelcache.engine import options
-from wheelcache.engine.codec import NOT_DECODED, UndecodedLog
-from wheelcache.engine.loading.adaptive import seconds_for
+from wheelcache.engine.codec import NOT_DECODED, UndecodedLog, read_or_delete
 from wheelcache.engine.loading.memoize import (
     Arguments,
     Group,
@@ -45,8 +44,7 @@ from wheelcache.engine.loading.memoize import (
     name_of,
     receives_previous,
 )
-from wheelcache.engine.loading.policy import PLAIN, LoadPolicy, load_policy
-from wheelcache.engine.loading.undecoded_values import read_or_delete
+from wheelcache.engine.loading.request import PLAIN, LoadPolicy, load_policy, seconds_for
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.runtime.steps import Call, Outcome, PerDriver, Steps, StepsTo, drive, result
 

@@ -16,7 +16,7 @@ from wheelcache.engine.in_memory import InMemory
 from wheelcache.engine.layer import Above, Layer, SharedLayer
 from wheelcache.engine.loading.loads import Loads
 from wheelcache.engine.loading.misses import Misses
-from wheelcache.engine.loading.policy import LoadPolicy
+from wheelcache.engine.loading.request import LoadPolicy
 from wheelcache.engine.options import expires_now
 from wheelcache.runtime.request_scope import running_scope
 from wheelcache.runtime.steps import drive

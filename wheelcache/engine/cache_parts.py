@@ -10,7 +10,9 @@ from typing import Any, Final
 
 from wheelcache.core import HOW_TO_CHANGE, IMPLEMENTATION, CoreClass
 from wheelcache.core.contract import BATCH, Core, GroupRule
+from wheelcache.engine.entry_writer import EntryWriter
 from wheelcache.engine.figures import StatsReader
+from wheelcache.engine.gate import Gate
 from wheelcache.engine.keys import CALLERS, GROUP, KeyProxies
 from wheelcache.engine.loading.loads import Loads
 from wheelcache.engine.loading.memoize import Group, Groups
@@ -18,12 +20,10 @@ from wheelcache.engine.loading.misses import Misses
 from wheelcache.engine.loading.waiting_loads import WaitingLoads
 from wheelcache.engine.observer import Observer
 from wheelcache.engine.options import tag
+from wheelcache.engine.removal_listener import RemovalListener
 from wheelcache.engine.stats_log import StatsLog
 from wheelcache.engine.turns import Claims
-from wheelcache.engine.writing.entry_writer import EntryWriter
-from wheelcache.engine.writing.gate import Gate
-from wheelcache.engine.writing.removal_listener import RemovalListener
-from wheelcache.engine.writing.write_moments import WriteMoments
+from wheelcache.engine.write_watcher import WriteMoments
 from wheelcache.errors import DirectoryUnusable, FileUnusable
 from wheelcache.runtime import lifecycle
 from wheelcache.runtime.clock import unfrozen
@@ -106,18 +106,15 @@ class CacheParts:
             self.jobs.start_jobs()
 
         self.misses = Misses(self.core, self.keys, start_jobs)
-        self.writer = EntryWriter(
-            options, self.core, self.driver, listener, self.misses, self.keys, self.gate, start_jobs
-        )
+        self.writer = EntryWriter(options, self.core, self.driver, listener, self.keys, self.gate, start_jobs)
         if moments is not None:
             self.writer.watcher(WriteMoments, lambda: moments)
-        self.loads = Loads(self.core, self.writer, self.keys, start_jobs)
+        self.loads = Loads(self.core, self.writer, self.keys, self.misses)
         waiting = WaitingLoads(self.core, self.loads, self.writer, options.background_context)
         self.loads.load, self.loads.refresh = waiting.load, waiting.refresh
         self.loads.turns.claims = claims
-        self.misses.loads = self.loads
         self.groups = Groups()
-        self.stats = StatsReader(self.core, self.loads.counts)
+        self.stats = StatsReader(self.core, self.misses.counts)
         if own_part is not None:
             self.stats.own_part, self.stats.is_shared = own_part, True
         self.actions: dict[str, Callable[..., Any]] = {"clear": self.clear}
@@ -132,7 +129,7 @@ class CacheParts:
         """Notify ``observer`` from now on. An observer with jobs, which run while the cache is used, must be attached
         before the first use."""
         self.observer = observer
-        self.loads.observe(observer)
+        self.misses.observe(observer)
         self.jobs.add(*observer.jobs)
         if observer.publishes:
             self.gate.begin_with(self.jobs.start_jobs)
@@ -191,6 +188,8 @@ class CacheParts:
         self.gate.open()
         if self.before_clear is not None:
             self.before_clear()
+        if self.misses.scopes:
+            self.misses.outdate_all()
         self.writer.clear()
         self.loads.forget_failures()
 
@@ -228,6 +227,7 @@ class CacheParts:
         self.keys.forget_locks()
         self.driver.after_fork_in_child()
         self.loads.after_fork_in_child()
+        self.misses.counts.count_from_zero()
         if self.observer is not None:
             self.observer.after_fork_in_child()
         self.stats.after_fork_in_child()

@@ -18,7 +18,7 @@ from wheelcache.engine.loading.misses import Misses
 from wheelcache.engine.observed import ObservedCache
 from wheelcache.engine.options import whole
 from wheelcache.engine.turns import Claims, Turns
-from wheelcache.engine.writing.write_moments import WritesSince
+from wheelcache.engine.write_watcher import WritesSince
 from wheelcache.runtime.clock import Clock
 
 
@@ -75,8 +75,7 @@ class Engine:
 
     def weigh(self, key: Any, value: Any) -> int:
         """Return the weight of an entry of ``key`` and ``value``; 0 without a weigher."""
-        writer = self._parts.writer
-        return writer.weigh(self._parts.keys.adapt(key), value) if writer.has_weigher else 0
+        return self._parts.writer.weigh(self._parts.keys.adapt(key), value)
 
     def remove_undecoded(self, key: Any, stored: Any, error: Exception, *, was_hit: bool = False) -> None:
         """Remove the entry of ``key`` if it still has this value, which cannot be decoded, and log that, at most once a

@@ -20,8 +20,10 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from wheelcache.core.access import Serialized
+from wheelcache.core.contract import MISSING
 from wheelcache.engine.options import shown
 from wheelcache.runtime.reusable import check_reusable
+from wheelcache.runtime.steps import Call, Outcome, StepsTo, result
 
 logger = logging.getLogger("wheelcache")
 
@@ -194,3 +196,23 @@ def _size(value: Any) -> int:
 def _anything(value: Any) -> bool:
     check_reusable(value)
     return True
+
+
+def read_or_delete(
+    read: Callable[[], Any], delete: Callable[[], Any], note: Callable[[Exception], object]
+) -> StepsTo[Any]:
+    """Return the result of ``read()``; MISSING if the value was deleted, since the client of its store
+    cannot decode it: it raises one of NOT_DECODED.
+
+    The stored bytes are not known here, so the delete is unconditional. A client may raise the same exceptions for an
+    invalid key; then the delete raises them, too.
+
+    Args:
+        note: receives the exception.
+    """
+    outcome: Outcome = yield Call(read)
+    if isinstance(outcome[1], NOT_DECODED):
+        result((yield Call(delete)))
+        note(outcome[1])
+        return MISSING
+    return result(outcome)

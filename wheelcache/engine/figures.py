@@ -2,45 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from typing import Any, Final, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Any, Final, Protocol
 
 from wheelcache.core.contract import Core, RemovalCause
-from wheelcache.engine.stats import (
-    COUNTERS,
-    MISSES,
-    MOST_GROUPS,
-    REMOVALS,
-    GroupStats,
-    Meter,
-    PartStats,
-    Stats,
-    whole_parts,
-)
+from wheelcache.engine.stats import COUNTERS, MISSES, REMOVALS, GroupStats, Meter, PartStats, Stats, whole_parts
 
-_OF_GROUPS: Final = ("hits", "stale_hits", "puts", "load_seconds", *MISSES.values())
-"""The counters that are sums over the groups of keys."""
-
-
-class Figures(NamedTuple):
-    """The figures that a guest adds to those of a cache.
-
-    Attributes:
-        stats: its statistics.
-        weight: the weight that it adds to that of the entries.
-        refused: the number of values that it refused to store, by the name of their group of keys.
-    """
-
-    stats: PartStats
-    weight: int = 0
-    refused: Mapping[str, int] = {}
+_SUMS: Final = ("hits", "stale_hits", "puts", "load_seconds")
+"""The counters that are sums over the groups of keys, as the misses are. Failed loads are loads of a group."""
 
 
 class Part(Protocol):
     """A guest that adds figures to those of a cache, such as the store behind a near cache, or the pages."""
 
-    def figures(self) -> Figures: ...
+    @property
+    def weight(self) -> int:
+        """The weight that it adds to that of the entries."""
+
+    def figures(self) -> PartStats: ...
     def after_fork_in_child(self) -> None: ...
 
 
@@ -64,27 +43,24 @@ class StatsReader:
         self._hits: dict[str, int] = {}
 
     def __call__(self) -> Stats:
-        parts = {name: part.figures() for name, part in self.by_guest.items()}
-        groups = self._groups([each.refused for each in parts.values()])
+        by_guest = {name: part.figures() for name, part in self.by_guest.items()}
+        groups = self._groups()
         (loads, seconds, buckets), core = self._loads.read(), self._core.counts()
         values: dict[str, Any] = {**loads, **core._asdict(), "load_seconds": seconds}
         values.update((name, core.removals[RemovalCause(cause)]) for cause, name in REMOVALS.items())
-        # The sums over the groups, so that these are always exact. Failed loads are loads of a group.
-        rows: list[tuple[float, ...]] = [(0,) * len(_OF_GROUPS)]
-        rows += [
-            (each.hits, each.stale_hits, each.puts, each.load_seconds, *each.misses_by_cause.values())
-            for each in groups.values()
-        ]
-        sums = dict(zip(_OF_GROUPS, map(sum, zip(*rows, strict=True)), strict=True))
-        values |= sums | {"misses": sum(map(sums.__getitem__, MISSES.values()))}
+        # So that the sums of the groups are always exact.
+        values.update((name, sum([getattr(each, name) for each in groups.values()])) for name in _SUMS)
+        causes = [0] * len(MISSES), *[each.misses_by_cause.values() for each in groups.values()]
+        values.update(zip(MISSES.values(), map(sum, zip(*causes, strict=True)), strict=True))
+        values["misses"] = sum([values[name] for name in MISSES.values()])
         size, weight = self.own_part()
         return Stats(
             **{name: values[name] for name in COUNTERS},
             size=size,
-            weight=weight + sum(each.weight for each in parts.values()),
+            weight=weight + sum(part.weight for part in self.by_guest.values()),
             load_buckets=buckets,
             groups=groups,
-            by_guest={name: each.stats for name, each in parts.items()},
+            by_guest=by_guest,
         )
 
     def activity(self) -> tuple[int, int, int]:
@@ -92,27 +68,14 @@ class StatsReader:
         stats = self()
         return stats.uses, stats.puts, stats.size
 
-    def _groups(self, refused: list[Mapping[str, int]]) -> dict[str, GroupStats]:
-        refusals: dict[str, int] = {}
-        for each in refused:
-            for name, number in each.items():
-                refusals[name] = refusals.get(name, 0) + number
-        # A hit is taken back if its value cannot be decoded, and a reading in between may have shown it.
-        groups = [each._replace(hits=max(each.hits, self._hits.get(each.name, 0))) for each in self._core.groups()]
-        self._hits = {each.name: each.hits for each in groups}
-        found = {
-            each.name: GroupStats(
-                *(each.hits, each.stale_hits, each.puts, each.loads, whole_parts(each.load_seconds)),
-                refused=refusals.pop(each.name, 0),
-                misses_by_cause=dict(zip(MISSES, each.misses, strict=True)),
-            )
-            for each in groups
-        }
-        for group, number in refusals.items():
-            # The core does not distinguish this group, or has counted nothing else for it.
-            name = group if len(found) <= MOST_GROUPS else ""
-            known = found.get(name, GroupStats())
-            found[name] = replace(known, refused=known.refused + number)
+    def _groups(self) -> dict[str, GroupStats]:
+        before, found = self._hits, {}
+        for name, hits, stale_hits, puts, loads, seconds, misses in self._core.groups():
+            # A hit is taken back if its value cannot be decoded, and a reading in between may have shown it.
+            hits = max(hits, before.get(name, 0))
+            causes = dict(zip(MISSES, misses, strict=True))
+            found[name] = GroupStats(hits, stale_hits, puts, loads, whole_parts(seconds), causes)
+        self._hits = {name: each.hits for name, each in found.items()}
         return found
 
     def after_fork_in_child(self) -> None:

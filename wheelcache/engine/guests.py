@@ -7,7 +7,8 @@ without them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Final
@@ -56,3 +57,23 @@ def is_missing(guest: str, by: str) -> str:
 def modules_named(name: str) -> Iterator[Any]:
     """Iterate over the modules ``name`` of all guests that have one."""
     return filter(None, (module_of(guest, name) for guest in GUESTS))
+
+
+def lazy_names(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return the ``__getattr__`` of a package, whose names are imported at their first access.
+
+    ``from package import Name`` imports the module immediately, before any fork. Code in threads must not access the
+    names as attributes of the package: if another thread forks during an import, the child waits for its lock forever.
+
+    Args:
+        modules: the module of each name.
+    """
+
+    def find(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        found = getattr(import_module(modules[name]), name)
+        setattr(sys.modules[package], name, found)
+        return found
+
+    return find

@@ -12,7 +12,7 @@ from wheelcache.engine.keys import callers_tags
 from wheelcache.engine.layer import NO_GRACES, Select, Shared
 from wheelcache.engine.loading.memoize import Group
 from wheelcache.engine.options import expires_now
-from wheelcache.engine.writing.write_moments import WritesSince
+from wheelcache.engine.write_watcher import WritesSince
 from wheelcache.errors import MissingKey, note_key
 from wheelcache.runtime.steps import PAUSE, StepsTo
 

@@ -29,9 +29,6 @@ _TUPLES: Final[Any] = (tuple.__hash__, tuple.__eq__)
 _FROZENSETS: Final[Any] = (frozenset.__hash__, frozenset.__eq__)
 
 
-LONGEST_NAME: Final = 96
-"""The bytes of the name of a group of keys. The rest is cut off."""
-
 NO_VIEW: Final = "no view"
 """The name of the group of the pages that no known view has made."""
 
@@ -161,8 +158,3 @@ class KeyProxies:
                 self._buckets[digest] = live
             else:
                 self._buckets.pop(digest, None)
-
-
-def kept_name(name: str) -> str:
-    """Return the name of a group as the compiled core keeps it."""
-    return name.encode(errors="replace")[:LONGEST_NAME].decode(errors="ignore")

@@ -23,7 +23,7 @@ from wheelcache.core.contract import MISSING
 from wheelcache.engine.codec import Codec
 from wheelcache.engine.loading.memoize import Group
 from wheelcache.engine.loading.request import LoadRequest
-from wheelcache.engine.writing.write_moments import WritesSince
+from wheelcache.engine.write_watcher import WritesSince
 
 NO_GRACES: Final[Mapping[Any, float]] = MappingProxyType({})
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from wheelcache.core.contract import Record
 from wheelcache.engine.cache_parts import CacheParts
+from wheelcache.engine.codec import size_of
 from wheelcache.engine.guests import module_of
+from wheelcache.engine.keys import unwrap
 from wheelcache.engine.observer import Observer
 
 
@@ -24,6 +27,7 @@ class ObservedCache:
         delete_many: deletes keys, and returns the number of existing ones.
         deletions, delete_tags: see ``CacheParts``.
         observe: attaches an observer: see ``CacheParts``.
+        weighs_bytes: whether the weights of the entries are bytes.
     """
 
     def __init__(self, parts: CacheParts) -> None:
@@ -39,6 +43,12 @@ class ObservedCache:
         self.deletions = parts.deletions
         self.delete_tags = parts.delete_tags
         self.observe = parts.observe
+        # Without a weigher, the core itself weighs the entries.
+        self.weighs_bytes = self.options.max_weight is not None and self.options.weigher in (None, size_of)
+
+    def bytes_of(self, record: Record) -> int:
+        """Return the size of an entry."""
+        return size_of(unwrap(record.key), record.value, entry_bytes=self.core.entry_bytes)
 
     @property
     def observer(self) -> Observer | None:

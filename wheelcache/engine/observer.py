@@ -1,17 +1,17 @@
-"""The seam for the observer of a cache: the records of its loads, failures and clears, its published figures and its
+"""The seam for the observer of a cache: the records of its failures and clears, its published figures and its
 periodic jobs.
 
 The heart counts, and logs a line per minute. All other figures for operators belong to a guest, which watches caches
 from above: it uses the calls of ``ObservedCache``, and receives the few events that leave no trace in the counts. A
 cache has one observer at most. It is made with the cache if its figures are published, and otherwise
-attached when an operator first looks at the cache. Without an observer, a load checks one attribute.
+attached when an operator first looks at the cache. Without an observer, a failed load checks one attribute.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from wheelcache.engine.guests import module_of
 from wheelcache.runtime.periodic_jobs import PeriodicJob
@@ -29,9 +29,6 @@ class Observer(Protocol):
     def jobs(self) -> Iterable[PeriodicJob]: ...
     @property
     def publishes(self) -> bool: ...
-
-    def loaded(self, key: Any, seconds: float) -> None:
-        """Record that a load of ``key``, a key of the core, took ``seconds``. It may have failed."""
 
     def failed(self, error: Exception) -> None:
         """Record an exception of a loader."""

@@ -22,9 +22,6 @@ behind a near cache are counted in the same buckets."""
 PARTS: Final = 2**20
 """Parts of a second: see ``whole_parts``."""
 
-Row = tuple[float, ...]
-"""Numbers, in an order that their names have elsewhere."""
-
 Buckets = tuple[int, ...]
 
 NO_BUCKETS: Final[Buckets] = (0,) * (len(LOAD_BOUNDS) + 1)
@@ -39,18 +36,6 @@ LOAD_COUNTS: Final = (
     "refreshes_dropped",
 )
 """The counters of ``Stats`` that loads raise by one."""
-
-
-def counter(description: str = "", unit: str = "", name: str = "") -> Any:
-    """Return a field of ``Stats``, or of its parts, for a number that only grows.
-
-    Args:
-        description: the description of the metric that has only this number; empty if there is no such metric.
-        unit: the unit of this metric.
-        name: the name of this metric, without the prefix and suffixes of a metrics system; by default the name of the
-            field.
-    """
-    return field(default=0, metadata={"description": description, "unit": unit, "name": name})
 
 
 class Meter:
@@ -122,7 +107,7 @@ MISSES: Final = {
 """The counters of misses, by the value of their ``MissCause``."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class GroupStats:
     """The statistics of keys of one kind: the pages of one view, the fragments of one name, the sessions, a memoized
     function, or the keys with the same text up to the first colon. A cache distinguishes 64 groups; all other keys are
@@ -133,7 +118,6 @@ class GroupStats:
         hits, stale_hits, puts: the look-ups that found a fresh value, and a stale one, and the values that were stored.
         loads, load_seconds: the computations of values, also of those that failed, and the time spent in them, in
             seconds.
-        refused: the responses that an HTTP cache did not store.
         misses_by_cause: the misses, by the value of their ``MissCause``.
     """
 
@@ -142,7 +126,6 @@ class GroupStats:
     puts: int = 0
     loads: int = 0
     load_seconds: float = 0.0
-    refused: int = 0
     misses_by_cause: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(MISSES, 0))
 
     @property
@@ -182,8 +165,7 @@ class Stats:
     """The statistics of a cache since it was made, or since the fork in a child process.
 
     This class defines all counters: to add one, add a field here and the line of code that counts. The parts use the
-    field names for their counts. The database of the site has a column for each number. The terminal's document, the
-    dashboard and the metrics have an entry for each counter.
+    field names for their counts. The database of the site has a column for each number.
 
     Attributes:
         hits, misses: look-ups by ``get``, ``get_many``, ``get_or_load`` and ``aget_or_load`` that
@@ -221,36 +203,32 @@ class Stats:
         by_guest: the statistics that guests add, by name.
     """
 
-    hits: int = counter()
-    misses: int = counter()
-    puts: int = counter("Values that were stored, also by loads.", "entry")
-    loads: int = counter()
-    load_failures: int = counter("Loads that raised an exception, except failed reads of the store behind.", "load")
-    load_seconds: float = counter()
-    load_timeouts: int = counter("Callers that did not wait for the end of a load.", "request")
-    coalesced: int = counter(
-        "Callers that received a value which another caller was computing.", "request", "stampedes_prevented"
-    )
-    stale_hits: int = counter()
-    refreshes: int = counter("Loads that were started in the background.", "load")
-    refreshes_dropped: int = counter(
-        "Loads in the background that were not started, because too many were under way.", "load"
-    )
-    evictions: int = counter()
-    evicted_weight: int = counter()
-    misses_expired: int = counter()
-    misses_evicted: int = counter()
-    misses_not_stored: int = counter()
-    misses_deleted: int = counter()
-    misses_cleared: int = counter()
-    misses_tag: int = counter()
-    misses_other_process: int = counter()
-    misses_new: int = counter()
-    misses_unknown: int = counter()
-    expirations: int = counter()
-    replacements: int = counter()
-    deletions: int = counter()
-    clearings: int = counter()
+    hits: int = 0
+    misses: int = 0
+    puts: int = 0
+    loads: int = 0
+    load_failures: int = 0
+    load_seconds: float = 0
+    load_timeouts: int = 0
+    coalesced: int = 0
+    stale_hits: int = 0
+    refreshes: int = 0
+    refreshes_dropped: int = 0
+    evictions: int = 0
+    evicted_weight: int = 0
+    misses_expired: int = 0
+    misses_evicted: int = 0
+    misses_not_stored: int = 0
+    misses_deleted: int = 0
+    misses_cleared: int = 0
+    misses_tag: int = 0
+    misses_other_process: int = 0
+    misses_new: int = 0
+    misses_unknown: int = 0
+    expirations: int = 0
+    replacements: int = 0
+    deletions: int = 0
+    clearings: int = 0
     size: int = 0
     weight: int = 0
     load_buckets: Buckets = NO_BUCKETS
@@ -309,27 +287,10 @@ class Stats:
         return {cause: getattr(self, name) for cause, name in MISSES.items()}
 
 
-def counters_of(kind: type) -> tuple[str, ...]:
-    """Return the names of the fields of ``kind`` that are single numbers and only grow."""
-    return tuple(each.name for each in fields(kind) if each.metadata)
-
-
-COUNTERS: Final = counters_of(Stats)
+COUNTERS: Final = tuple(
+    each.name for each in fields(Stats) if each.default == 0 and each.name not in ("size", "weight")
+)
 """The fields of ``Stats`` that are single numbers and only grow."""
-
-
-def percentile(buckets: Buckets, share: float) -> float | None:
-    """Return the seconds within which a share of the calls of a histogram ended, 0.0 to 1.0; None without calls.
-
-    As with Prometheus' ``histogram_quantile``, calls are assumed to be spread evenly within a bucket, and those in the
-    last one took as long as its lower bound.
-    """
-    left = sum(buckets) * share
-    for low, high, number in zip((0.0, *LOAD_BOUNDS), LOAD_BOUNDS, buckets, strict=False):
-        if number and left <= number:
-            return low + (high - low) * left / number
-        left -= number
-    return LOAD_BOUNDS[-1] if any(buckets) else None
 
 
 def hit_ratio(hits: int, misses: int) -> float:

@@ -7,7 +7,7 @@ even if Flask-Caching is not installed.
 
 from typing import TYPE_CHECKING
 
-from wheelcache.engine.lazy_names import lazy_names
+from wheelcache.engine.guests import lazy_names
 
 if TYPE_CHECKING:
     from wheelcache.flask_backend.backend import WheelCache

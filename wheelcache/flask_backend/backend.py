@@ -13,8 +13,7 @@ from wheelcache.core.access import NO_TAGS
 from wheelcache.core.contract import MISSING
 from wheelcache.engine import options
 from wheelcache.engine.in_memory import InMemory
-from wheelcache.engine.loading.policy import PLAIN, load_policy
-from wheelcache.engine.loading.request import Kept, LoadRequest, Unstored
+from wheelcache.engine.loading.request import PLAIN, Kept, LoadRequest, Unstored, load_policy
 from wheelcache.engine.option_table import FLASK as OPTIONS
 from wheelcache.engine.option_table import Options
 from wheelcache.flask_backend.app_contexts import figures_directory

@@ -19,9 +19,8 @@ from werkzeug.wrappers import Response
 
 from wheelcache.core.contract import MISSING, Record
 from wheelcache.engine.codec import NOT_DECODED
-from wheelcache.engine.loading.adaptive import KEEP, PREVIOUS, no_previous
 from wheelcache.engine.loading.memoize import receives_previous
-from wheelcache.engine.loading.request import Kept, LoadRequest, Unstored
+from wheelcache.engine.loading.request import KEEP, PREVIOUS, Kept, LoadRequest, Unstored, no_previous
 from wheelcache.errors import LoadDeadlock
 from wheelcache.flask_backend.engine_backend import NOT_SHARED, TO_BE_COMPUTED, EngineBackend, timeout_for
 from wheelcache.flask_backend.function_keys import MakeKey, Versions

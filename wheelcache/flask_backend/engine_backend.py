@@ -22,9 +22,7 @@ from wheelcache.engine.backend_access import BackendAccess, checked_tags
 from wheelcache.engine.codec import Codec, Pickle, Serializer, is_bare, is_immutable
 from wheelcache.engine.guests import module_of
 from wheelcache.engine.layer import Above
-from wheelcache.engine.loading.adaptive import seconds_for
-from wheelcache.engine.loading.policy import PLAIN
-from wheelcache.engine.loading.request import Kept, LoadRequest, Unstored
+from wheelcache.engine.loading.request import PLAIN, Kept, LoadRequest, Unstored, seconds_for
 from wheelcache.engine.option_table import Options, Setting
 from wheelcache.errors import FileUnusable
 from wheelcache.flask_backend.app_contexts import count_views, end_leases, note_held_leases
@@ -103,7 +101,7 @@ class EngineBackend(BackendAccess, BaseCache):
         self._options, self._table = checked, table
         self._use_cache(engine, checked.get("fill_wait", ()), checked.get("fill_grace", ()))
         # Their values are made, and not computed by the site.
-        self._misses.loads.leave_out(is_memoize_version)
+        self._misses.leave_out(is_memoize_version)
         # Every key is stored as it is.
         self._max_key_length = 0
         self._use_serializer()

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from typing import Any, Final
 
 from wheelcache.engine.keys import CALLERS, GROUP
-from wheelcache.engine.writing.write_moments import APPLIED, WriteMoments
+from wheelcache.engine.write_watcher import APPLIED, WriteMoments
 from wheelcache.host_cache import statements as sql
 from wheelcache.host_cache.host_core import HostCore, lane_of, name_of, tag_name
 from wheelcache.runtime.machine_clock import moment

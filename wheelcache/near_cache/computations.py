@@ -14,7 +14,7 @@ from typing import Any
 
 from wheelcache.engine.calls import Engine
 from wheelcache.engine.turns import Turn
-from wheelcache.engine.writing.write_moments import WritesSince
+from wheelcache.engine.write_watcher import WritesSince
 
 
 class Computation:

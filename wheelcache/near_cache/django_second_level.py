@@ -13,8 +13,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
 from wheelcache.core.contract import MISSING
-from wheelcache.engine.codec import NOT_DECODED
-from wheelcache.engine.loading.undecoded_values import NoteUndecoded, awaited, read_each, read_or_delete
+from wheelcache.engine.codec import NOT_DECODED, read_or_delete
 from wheelcache.near_cache.late_values import remove_own
 from wheelcache.near_cache.socket_options import (
     DJANGO_REDIS,
@@ -23,6 +22,7 @@ from wheelcache.near_cache.socket_options import (
     socket_options,
     well_known,
 )
+from wheelcache.near_cache.undecoded_values import NoteUndecoded, awaited, read_each
 from wheelcache.near_cache.written_timeouts import NewTimeout
 from wheelcache.runtime.steps import Call, Outcome, StepsTo, call_now, drive, result, then
 

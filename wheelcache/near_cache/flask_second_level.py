@@ -13,10 +13,10 @@ from werkzeug.utils import import_string
 
 from wheelcache.core.contract import MISSING
 from wheelcache.engine import options
-from wheelcache.engine.codec import NOT_DECODED
-from wheelcache.engine.loading.undecoded_values import NoteUndecoded, read_each, read_or_delete
+from wheelcache.engine.codec import NOT_DECODED, read_or_delete
 from wheelcache.near_cache.late_values import remove_own
 from wheelcache.near_cache.socket_options import socket_options
+from wheelcache.near_cache.undecoded_values import NoteUndecoded, read_each
 from wheelcache.near_cache.written_timeouts import NewTimeout
 from wheelcache.runtime.steps import StepsTo, drive
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
-from wheelcache.engine.figures import Figures
 from wheelcache.engine.stats import Meter
 from wheelcache.errors import StoreUnavailable
 from wheelcache.near_cache.outage_rule import OutageRule
@@ -94,6 +93,8 @@ class GuardedStore:
         rule, timeouts: see above.
     """
 
+    weight: ClassVar[int] = 0
+
     _name: str
     _clock: Clock
     rule: OutageRule
@@ -154,12 +155,12 @@ class GuardedStore:
         if asked > found:
             self._look_ups.add("misses", asked - found)
 
-    def figures(self) -> Figures:
+    def figures(self) -> StoreStats:
         """Return the statistics of the store in this process."""
         reads, writes = _call_stats(self._reads), _call_stats(self._writes)
         # The connection is made at the first read.
         epoch = self._epoch if reads.uses else None
-        stats = StoreStats(
+        return StoreStats(
             **self._look_ups.read()[0],
             reads=reads,
             writes=writes,
@@ -169,7 +170,6 @@ class GuardedStore:
             trusted=int(epoch is not None and epoch.is_notified),
             refused_trackers=int(epoch is not None and epoch.is_refused),
         )
-        return Figures(stats)
 
     def take_outage(self) -> Failure | None:
         """Return the failed calls since the last call of this method: see ``Outages.take``."""

@@ -23,14 +23,27 @@ from typing import Any, Final, TypeVar
 from wheelcache.cache import Cache
 from wheelcache.core.contract import MISSING, Watch
 from wheelcache.engine.codec import NOT_DECODED, Codec
-from wheelcache.engine.loading.adaptive import WithPrevious, takes_previous
 from wheelcache.engine.loading.loads import TAKEN
-from wheelcache.engine.loading.policy import FRESH_ONLY, PLAIN, LoadPolicy, Receivers, Source, Staleness
-from wheelcache.engine.loading.request import LoadRequest, Tagged, Unstored, computed, untagged
+from wheelcache.engine.loading.request import (
+    FRESH_ONLY,
+    PLAIN,
+    LoadPolicy,
+    LoadRequest,
+    Receivers,
+    Source,
+    Staleness,
+    Tagged,
+    Unstored,
+    WithPrevious,
+    computed,
+    takes_previous,
+    untagged,
+)
 from wheelcache.engine.turns import Turn
 from wheelcache.errors import CacheClosed
 from wheelcache.near_cache.computations import CommittedValue, Computation, Computations
 from wheelcache.near_cache.guarded_store import GuardedStore
+from wheelcache.near_cache.many_loads import load_many
 from wheelcache.near_cache.outage_rule import OutageRule
 from wheelcache.near_cache.tokens import MARK, TokensRead
 from wheelcache.near_cache.trust_epoch import TrustEpoch
@@ -599,8 +612,7 @@ class NearCache:
         return {} if value is MISSING else {key: value}
 
     def _load_many(self, keys: list[Any], read: Callable[[list[Any]], StepsTo[Any]]) -> StepsTo[dict[Any, Any]]:
-        steps = self._loads.load_many(keys, read, self.timeout, self._policy)
-        return _all_untagged(result((yield from steps)))
+        return _all_untagged((yield from load_many(self._engine, keys, read, self.timeout, self._policy)))
 
     def _get_untrusted(
         self, keys: list[Any], read: Callable[[list[Any]], StepsTo[Any]], leaves_misses: bool = False

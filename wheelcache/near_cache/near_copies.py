@@ -12,11 +12,9 @@ from wheelcache.core.contract import MISSING
 from wheelcache.engine import options
 from wheelcache.engine.codec import NOT_DECODED, Codec
 from wheelcache.engine.layer import NO_GRACES, Select, Shared
-from wheelcache.engine.loading.adaptive import seconds_for
 from wheelcache.engine.loading.memoize import Group
-from wheelcache.engine.loading.policy import PLAIN
-from wheelcache.engine.loading.request import LoadRequest, Tagged, Unstored, untagged
-from wheelcache.engine.writing.write_moments import WritesSince
+from wheelcache.engine.loading.request import PLAIN, LoadRequest, Tagged, Unstored, seconds_for, untagged
+from wheelcache.engine.write_watcher import WritesSince
 from wheelcache.near_cache.computations import CommittedValue
 from wheelcache.near_cache.near_cache import NO_FILLS, Fills, GetOrAdd, NearCache, are_outdated
 from wheelcache.near_cache.store_commits import MARKED, marks_of

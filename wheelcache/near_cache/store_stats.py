@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Final
 
-from wheelcache.engine.stats import NO_BUCKETS, Buckets, Row, counter, counters_of
+from wheelcache.engine.stats import LOAD_BOUNDS
+
+NO_CALLS: Final = (0,) * (len(LOAD_BOUNDS) + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +24,10 @@ class CallStats:
             answer, with an error, or by the cancellation of its task.
     """
 
-    errors: int = counter()
-    refused: int = counter()
-    seconds: float = counter()
-    buckets: Buckets = NO_BUCKETS
+    errors: int = 0
+    refused: int = 0
+    seconds: float = 0
+    buckets: tuple[int, ...] = NO_CALLS
 
     @property
     def calls(self) -> int:
@@ -37,7 +39,7 @@ class CallStats:
         """The number of calls, including refused ones."""
         return self.calls + self.refused
 
-    def counts(self) -> Row:
+    def counts(self) -> tuple[float, ...]:
         """Return the numbers, all of which only grow."""
         return (*_call_counters(self), *self.buckets)
 
@@ -63,8 +65,8 @@ class StoreStats:
         refused_trackers: processes that it refuses to notify.
     """
 
-    hits: int = counter()
-    misses: int = counter()
+    hits: int = 0
+    misses: int = 0
     reads: CallStats = CallStats()
     writes: CallStats = CallStats()
     breakers: int = 0
@@ -87,11 +89,11 @@ class StoreStats:
         """The number of processes that it does not notify now, although it does not refuse to."""
         return self.trackers - self.trusted - self.refused_trackers
 
-    def counts(self) -> Row:
+    def counts(self) -> tuple[float, ...]:
         """Return the numbers that only grow."""
         return (*_store_counters(self), *self.reads.counts(), *self.writes.counts())
 
-    def gauges(self) -> Row:
+    def gauges(self) -> tuple[float, ...]:
         """Return the numbers that go up and down, in the order of ``STORE_GAUGES``."""
         return _store_gauges(self)
 
@@ -104,11 +106,11 @@ class StoreStats:
         return cls(**counters, reads=reads, writes=writes, **dict(zip(STORE_GAUGES, gauges, strict=True)))
 
 
-CALL_COUNTERS: Final = counters_of(CallStats)
-STORE_COUNTERS: Final = counters_of(StoreStats)
+CALL_COUNTERS: Final = ("errors", "refused", "seconds")
+STORE_COUNTERS: Final = ("hits", "misses")
 COUNTS: Final = (
     *(f"store_{name}" for name in STORE_COUNTERS),
-    *(f"{kind}_{name}" for kind in ("read", "write") for name in (*CALL_COUNTERS, *range(len(NO_BUCKETS)))),
+    *(f"{kind}_{name}" for kind in ("read", "write") for name in (*CALL_COUNTERS, *range(len(NO_CALLS)))),
 )
 """The names of ``StoreStats.counts``."""
 

@@ -52,7 +52,7 @@ from wheelcache.pages.blanks import Blanked
 from wheelcache.pages.csrf_tokens import FIELD, OUTSIDE, SETS_COOKIE, CsrfTokens, IssuedTokens, record_tokens
 from wheelcache.pages.django_reruns import save_no_session
 from wheelcache.pages.inside import compare, noting_asgi, noting_wsgi
-from wheelcache.pages.notes import NOTES_KEY, PageNotes
+from wheelcache.pages.notes import NOTES_KEY, UNEXPECTED, PageNotes
 from wheelcache.pages.options import Options, options_of_function
 from wheelcache.pages.reads import Reads, record_writes, stop_recording
 from wheelcache.pages.reasons import Refusal, refusal
@@ -64,7 +64,6 @@ from wheelcache.pages.watched import (
     WatchedEnviron,
     WatchedParameters,
     WatchedPart,
-    caller,
 )
 from wheelcache.pages.wsgi import App as WsgiApp
 from wheelcache.pages.wsgi import WsgiCache
@@ -280,13 +279,15 @@ class _Watched(_Tagged):
         self._meta.issued.compress(response)
         header = response.headers.get("Cache-Tag", "")
         super().end(response)
-        with self._notes.reading():
+        try:
             self._notes.tags |= checks.cache_tags([header])
             given = self.request.cache_tags  # type: ignore[attr-defined]
             if given is not self._notes.tags:
                 # A view has assigned them.
                 self._notes.add_tags("request.cache_tags", given)
             self._read(response)
+        except UNEXPECTED:
+            self._notes.cannot_be_read()
 
     def _read(self, response: HttpResponseBase) -> None:
         """Refuse pages that depend on something that was not read from the request."""
@@ -469,7 +470,7 @@ class _Meta(WatchedEnviron):
                 self.watch.notes.refuse("csrf", "CSRF token in a streamed body")
 
     def note(self, name: str) -> None:
-        if name == CSRF_COOKIE and not self.watch.is_own(name, caller()):
+        if name == CSRF_COOKIE and self.watch.reader(name) is not None:
             self.watch.refuse("csrf", name)
         else:
             super().note(name)
@@ -478,8 +479,8 @@ class _Meta(WatchedEnviron):
         """Return the Accept-Encoding for its reader; "" for GZipMiddleware, if it must not compress the page yet."""
         if self.watch.notes.most_blanked is None or self.has_ended:
             return accepted
-        reader = caller()
-        if reader.f_globals is not vars(gzip) or not gzip.re_accepts_gzip.search(accepted or ""):
+        reader = self.watch.reader("HTTP_ACCEPT_ENCODING")
+        if reader is None or reader.f_globals is not vars(gzip) or not gzip.re_accepts_gzip.search(accepted or ""):
             return accepted
         response = reader.f_locals.get("response")
         if not self.issued.asked and FIELD not in getattr(response, "content", b""):

@@ -7,20 +7,25 @@ way, each response that is not stored appends its reason, its path and its view.
 
 from __future__ import annotations
 
+import threading
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
-from wheelcache.engine import figures
-from wheelcache.engine.keys import NO_VIEW, kept_name
-from wheelcache.engine.stats import MOST_GROUPS
+from wheelcache.engine.keys import NO_VIEW
 from wheelcache.pages.page_stats import PageStats
 from wheelcache.pages.reasons import MOST_REASONS, REASONS, Refusal
-from wheelcache.runtime.shared_objects import lazy_lock
 from wheelcache.watch.busiest import FULL, LONGEST_PATH, NOT_STORED, NamedPaths, Occurrences
 
 Counts = Mapping[tuple[str, str], tuple[int, dict[str, Any]]]
 """Numbers and examples, by view and kind."""
+
+MOST_VIEWS: Final = 64
+"""The number of views whose refusals are counted by name: as many as a cache distinguishes groups of keys."""
+
+LONGEST_VIEW: Final = 96
+"""The bytes of the name of a view. The rest is cut off."""
 
 FOLDED_AT: Final = 4096
 """The number of hits that are added up together."""
@@ -48,7 +53,7 @@ class Figures:
     ) -> None:
         self.rehearsed = rehearsed
         self._change_mode = change_mode
-        self._lock = lazy_lock()
+        self._lock = threading.Lock()
         self._sizes: deque[int] = deque()
         self._counts: Counter[str] = Counter()
         self._reasons: Counter[str] = Counter()
@@ -61,7 +66,7 @@ class Figures:
 
     def count(self, name: str, size: int = 0) -> None:
         """Add 1 to a field of ``PageStats``, and ``size`` to the bytes that were sent."""
-        with self._lock.get():
+        with self._lock:
             self._counts[name] += 1
             self._counts["bytes_sent"] += size
 
@@ -72,7 +77,9 @@ class Figures:
             path: the path of the request, without its query, one character for each byte.
             view: the name of the view that made it, or NO_VIEW.
         """
-        self._add_path(NOT_STORED, refusal.reason, path, kept_name(view))
+        # As the core keeps the name of a group of keys.
+        view = view.encode(errors="replace")[:LONGEST_VIEW].decode(errors="ignore")
+        self._add_path(NOT_STORED, refusal.reason, path, view)
 
     def variants_full(self, path: str, field: str) -> None:
         """Count a variant that was removed because its page had too many.
@@ -90,7 +97,7 @@ class Figures:
 
     def fold(self) -> None:
         """Add up the sizes and the paths since the last call."""
-        with self._lock.get():
+        with self._lock:
             for _ in range(len(self._sizes)):
                 self._counts["bytes_sent"] += self._sizes.popleft()
                 self._counts["fresh"] += 1
@@ -103,7 +110,7 @@ class Figures:
                         # The application makes up too many.
                         name = "other"
                     self._reasons[name] += 1
-                    self._views[view if view in self._views or len(self._views) < MOST_GROUPS else ""] += 1
+                    self._views[view if view in self._views or len(self._views) < MOST_VIEWS else ""] += 1
                 self._paths.add(kind, name[:LONGEST_PATH], path)
 
     def fold_if_many(self) -> None:
@@ -113,24 +120,24 @@ class Figures:
 
     def stats(self) -> PageStats:
         paths = self.paths()
-        with self._lock.get():
-            found: dict[str, Any] = {**self._counts, "not_stored": dict(self._reasons)}
-        found |= {kind: paths.numbers(kind) for kind in MOST_NAMES}
-        return PageStats(**found)
+        return replace(self.figures(), not_stored_paths=paths.numbers(NOT_STORED), full_variants=paths.numbers(FULL))
 
-    def figures(self) -> figures.Figures:
-        """Return the counts of ``stats`` only, which takes less time, with the reasons of ``REASONS``."""
+    def figures(self) -> PageStats:
+        """Return ``stats`` without the paths, which takes less time."""
         self.fold()
-        with self._lock.get():
-            found: dict[str, Any] = {**self._counts, "not_stored": self._reasons}
-            counts, views = PageStats(**found).counts(), dict(self._views)
-        return figures.Figures(PageStats.of(counts), self.unsent, views)
+        with self._lock:
+            numbers: dict[str, Any] = {**self._counts}
+            return PageStats(**numbers, not_stored=dict(self._reasons), refused_by_view=dict(self._views))
+
+    @property
+    def weight(self) -> int:
+        return self.unsent
 
     def paths(self) -> NamedPaths:
         """Return a copy of the paths of ``stats``."""
         self.fold()
         copy = NamedPaths(MOST_NAMES)
-        with self._lock.get():
+        with self._lock:
             copy.merge(self._paths)
         return copy
 
@@ -140,19 +147,19 @@ class Figures:
         self._change_mode(mode)
 
     def unpublished_paths(self) -> list[Occurrences]:
-        with self._lock.get():
+        with self._lock:
             return self._paths.unpublished()
 
     def published_paths(self, occurrences: list[Occurrences]) -> None:
-        with self._lock.get():
+        with self._lock:
             self._paths.published(occurrences)
 
     def publish_paths_again(self) -> None:
-        with self._lock.get():
+        with self._lock:
             self._paths.publish_again()
 
     def after_fork_in_child(self) -> None:
-        self._lock.forget()
+        self._lock = threading.Lock()
         self.unsent = 0
         self._sizes.clear()
         self._new_paths.clear()

@@ -35,7 +35,7 @@ from wheelcache import pages as http_cache
 from wheelcache.engine import options as checks
 from wheelcache.flask_backend.app_contexts import figures_directory
 from wheelcache.pages.inside import compare, noting_wsgi
-from wheelcache.pages.notes import NOTES_KEY, PageNotes
+from wheelcache.pages.notes import NOTES_KEY, UNEXPECTED, PageNotes
 from wheelcache.pages.options import Options, options_of_init
 from wheelcache.pages.reads import record_writes, stop_recording
 from wheelcache.pages.reasons import refusal
@@ -178,7 +178,7 @@ def _collect_tags(response: Response) -> Response:
     notes = cast(_Watched, request)._notes
     if notes is None:
         return response
-    with notes.reading():
+    try:
         notes.view = request.endpoint
         if notes.traces is not None:
             stop_recording()
@@ -190,6 +190,8 @@ def _collect_tags(response: Response) -> Response:
             notes.sets_cookie = IN_SESSION
         if g.get("cache_tags", notes.tags) is not notes.tags:
             notes.add_tags("g.cache_tags", g.cache_tags)
+    except UNEXPECTED:
+        notes.cannot_be_read()
     return response
 
 

@@ -6,6 +6,7 @@ a second, the response of one request for a marked page may be stored after all,
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 from math import inf
@@ -13,7 +14,6 @@ from typing import Final, Generic, TypeVar
 
 from wheelcache.pages.reasons import Refusal
 from wheelcache.pages.variants import cookies
-from wheelcache.runtime.shared_objects import lazy_lock
 
 T = TypeVar("T")
 
@@ -36,12 +36,12 @@ class Facts(Generic[T]):
     __slots__ = ("_facts", "_lock", "find")
 
     def __init__(self) -> None:
-        self._lock = lazy_lock()
+        self._lock = threading.Lock()
         self._facts: OrderedDict[str, T] = OrderedDict()
         self.find = self._facts.get
 
     def add(self, key: str, fact: T) -> None:
-        with self._lock.get():
+        with self._lock:
             self._facts[key] = fact
             self._facts.move_to_end(key)
             if len(self._facts) > MOST_PAGES:
@@ -49,11 +49,11 @@ class Facts(Generic[T]):
 
     def remove(self, key: str) -> None:
         if key in self._facts:
-            with self._lock.get():
+            with self._lock:
                 self._facts.pop(key, None)
 
     def after_fork_in_child(self) -> None:
-        self._lock.forget()
+        self._lock = threading.Lock()
 
 
 @dataclass(eq=False, slots=True)

@@ -14,8 +14,7 @@ without arguments if the page depends on nothing else.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from wheelcache.engine import options
@@ -151,12 +150,8 @@ class PageNotes:
             logger.warning("A page is not stored: %s", error)
             self.refuse(WRONG_TAGS.reason, WRONG_TAGS.detail)
 
-    @contextmanager
-    def reading(self) -> Iterator[None]:
-        """Read a complete response within this context. If it cannot be read, it must be sent all the same, so an error
-        is logged, and the page is not stored."""
-        try:
-            yield
-        except UNEXPECTED:
-            logger.warning("A page is not stored: its response cannot be read.", exc_info=True)
-            self.refuse(UNREADABLE.reason, UNREADABLE.detail)
+    def cannot_be_read(self) -> None:
+        """Log the error with which a companion has read a complete response, one of UNEXPECTED. The response must be
+        sent all the same. The page is not stored."""
+        logger.warning("A page is not stored: its response cannot be read.", exc_info=True)
+        self.refuse(UNREADABLE.reason, UNREADABLE.detail)

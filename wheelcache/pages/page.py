@@ -1,8 +1,8 @@
 """A page: a stored response, and the answers from it: the whole page, its headers only, a range of its body, or a 304.
 
 Its headers are prepared in the form that servers need, so that a hit only sends them. Age and Cache-Status change once
-a second, so the lists of headers are prepared again once a second. Each hit gets a copy, since servers and middleware
-append to the list.
+a second, so the first hit of each second prepares the lists of headers. Each hit gets a copy, since servers and
+middleware append to the list.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Page:
         headers_of_304: the headers of a 304, for a client that has the page already.
         freshness: its lifetime, and how it may be used.
         born: the time at which its age was 0, on the cache's clock.
-        sent_until: the time until which a hit can be sent without a decision; in the past if every use needs one.
+        sent_until: the time until which a hit can be sent without a decision; in the past if the next use needs one.
         fields: the request headers and cookies on which it depends.
         tags: the tags that the site has given it: see ``HTTPCache.delete_tags``.
         purge_tags: see ``keys.page_tags``.

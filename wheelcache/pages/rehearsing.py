@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+import threading
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -22,7 +23,7 @@ from wheelcache.pages.rehearsal import Answer, Difference, Kind, answer_of, uncl
 from wheelcache.pages.rehearsed import Begin, Rehearsed
 from wheelcache.pages.request import Request, is_conditional
 from wheelcache.pages.variants import cookies
-from wheelcache.runtime.shared_objects import Lazy, lazy_lock
+from wheelcache.runtime.shared_objects import Lazy
 from wheelcache.timers import Timers
 
 logger = logging.getLogger("wheelcache")
@@ -86,7 +87,7 @@ class Rehearsal:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._share = options.rehearse or DEFAULT_SHARE
-        self._lock = lazy_lock()
+        self._lock = threading.Lock()
         # Made for the first difference.
         self._timers = Lazy(partial(Timers, TICK, _call, clock=options.clock))
         self.after_fork_in_child()
@@ -96,7 +97,7 @@ class Rehearsal:
     def count(self, view: str | None, kind: str, example: dict[str, Any] | None = None, number: int = 1) -> None:
         """Count an outcome for a view, or take it back."""
         key = view or NO_VIEW, kind
-        with self._lock.get():
+        with self._lock:
             found = self._counts.get(key)
             if found is None:
                 if len(self._counts) >= MOST_ROWS:
@@ -120,7 +121,7 @@ class Rehearsal:
         self.count(view, f"{NOT_STORED}: {why.reason}", example)
 
     def counts(self) -> Counts:
-        with self._lock.get():
+        with self._lock:
             return dict(self._counts)
 
     # Runs that were no hits.
@@ -198,14 +199,14 @@ class Rehearsal:
     # For the comparisons.
 
     def new_run(self, request: Request, view: str | None) -> Rehearsed:
-        with self._lock.get():
+        with self._lock:
             if view in self._reruns or len(self._reruns) < MOST_ROWS:
                 self._reruns[view] = self._reruns.get(view, 0) + 1
         return Rehearsed(request, self._options, has_client=False)
 
     def start(self, begin: Begin, run: Rehearsed) -> None:
         """Begin a rerun, or as soon as others have ended."""
-        with self._lock.get():
+        with self._lock:
             if self._running >= MOST_RUNNING:
                 self._waiting.append((begin, run))
                 return
@@ -213,7 +214,7 @@ class Rehearsal:
         begin(run)
 
     def rerun_ended(self) -> None:
-        with self._lock.get():
+        with self._lock:
             if not self._waiting:
                 self._running -= 1
                 return
@@ -226,7 +227,7 @@ class Rehearsal:
 
     def reserve(self, size: int) -> bool:
         """Return whether another comparison may begin, with answers of this size."""
-        with self._lock.get():
+        with self._lock:
             if self._comparisons >= MOST_COMPARISONS or self._compared + size > MOST_COMPARED:
                 return False
             self._comparisons += 1
@@ -234,12 +235,12 @@ class Rehearsal:
             return True
 
     def release(self, size: int) -> None:
-        with self._lock.get():
+        with self._lock:
             self._comparisons -= 1
             self._compared -= size
 
     def after_fork_in_child(self) -> None:
-        self._lock.forget()
+        self._lock = threading.Lock()
         self._counts: Counts = {}
         self._reruns: dict[str | None, int] = {}
         self._comparisons = 0

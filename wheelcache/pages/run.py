@@ -249,7 +249,7 @@ class Run:
             turn.end(End.AGAIN)
         if self.is_recording:
             self.is_recording = False
-            self._count(None)
+            self._storing.stored.count_run(self.key, self.cause, None, self.view)
 
     def keep_unsent(self, size: int) -> bool:
         """See ``StoredPages.keep_unsent``."""
@@ -298,14 +298,6 @@ class Run:
         """The name of the view of the page, or NO_VIEW."""
         return self.notes.view or (self.stored is not None and self.stored.view) or NO_VIEW
 
-    def _count(self, seconds: float | None, *, has_failed: bool = False) -> None:
-        """Count the run for its view, unless it was cancelled (None), and the miss that it answers."""
-        stored, view = self._storing.stored, self.view
-        if self.cause is not None:
-            stored.count_miss(self.key, self.cause, view)
-        if seconds is not None:
-            stored.count_load(self.key, seconds, view, has_failed=has_failed)
-
     def _end(
         self, why: Refusal | None, *, marks: bool = False, is_lasting: bool = False, has_failed: bool = False
     ) -> None:
@@ -321,7 +313,7 @@ class Run:
         if self.is_recording:
             self.is_recording = False
             seconds = storing.clock() - self._began if self._seconds is None else self._seconds
-            self._count(seconds, has_failed=has_failed)
+            storing.stored.count_run(self.key, self.cause, seconds, self.view, has_failed=has_failed)
         self._chunks = []
         if why is not None:
             self.announcement = storing.options.status.forwarded(self._why, why)

@@ -8,7 +8,6 @@ began before the drop is refused by the core in the step that stores it. Other p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from functools import partial
 from itertools import chain
 from math import ceil, inf
@@ -18,7 +17,6 @@ from typing import Any, Final
 from wheelcache.cache import Cache
 from wheelcache.core.contract import OUTDATED, STORED
 from wheelcache.engine.keys import INTERNAL, NO_VIEW
-from wheelcache.errors import MissingKey
 from wheelcache.pages.figures import Figures
 from wheelcache.pages.keys import ALL, SOFT, host_tag, page_tags, parts_of_url, prefix_tag, url_tag
 from wheelcache.pages.marks import Facts, Mark
@@ -53,7 +51,7 @@ class StoredPages:
 
     Attributes:
         find: a function: ``find(key)`` returns the Page or the Variants with this key, or None.
-        miss_cause, count_miss, count_load: see ``Misses`` and ``Loads``.
+        miss_cause: a function: returns why there is no page, for a later ``count_run``.
         start_jobs: a function: starts the periodic jobs, since the application has run. From now on, requests of
             operators outdate its pages.
         marks: the marks of pages that could not be stored.
@@ -64,8 +62,9 @@ class StoredPages:
         if options.shared_purges:
             self._shared = SharedPurges(f"pages {options.name}", self._purge, partial(self._purge, ALL, False))
         self.find: Callable[[str], Any] = cache.find if self._shared is None else self._shared.before(cache.find)
-        misses, self.start_jobs = cache.engine.misses(), cache.engine.start_jobs
-        self.miss_cause, self.count_miss, self.count_load = misses.cause, misses.count, cache.engine.loads().count
+        core, self.start_jobs = cache.engine.core(), cache.engine.start_jobs
+        self.miss_cause, self._count_miss = core.miss_cause, core.count_miss
+        self._count_load = cache.engine.misses().count_load
         self._cache = cache
         self._engine = cache.engine
         self._options = options
@@ -74,6 +73,24 @@ class StoredPages:
         self._lock = lazy_lock()
         # The moment of the last soft purge.
         self._softened = 0
+
+    def count_run(
+        self, key: str, cause: int | None, seconds: float | None, view: str, *, has_failed: bool = False
+    ) -> None:
+        """Count a run for its view, and the miss that it answers.
+
+        Args:
+            cause: the cause of the miss; None if the run does not answer one.
+            seconds: the time that the application took; None if the run was cancelled.
+            has_failed: whether the application raised an exception.
+        """
+        if cause is not None:
+            self._count_miss(key, cause, group=view)
+            if has_failed or seconds is None:
+                # Otherwise, the page is stored, or ``refused``.
+                self.start_jobs()
+        if seconds is not None:
+            self._count_load(key, seconds, view, has_failed=has_failed)
 
     def put(self, request: Request, page: Page) -> Refusal | None:
         """Store a page that a run has made since ``page.since``. Return None if it was stored, otherwise the reason."""
@@ -95,7 +112,8 @@ class StoredPages:
         page.purge_tags = own
         tags = (*page.tags, *own)
         page.weight += _weight_of(tags)
-        ttl = _seconds_to_keep(page)
+        usable = max(0.0, page.freshness.usable_for - page.freshness.age)
+        ttl = max(1, ceil(usable + (VALIDATABLE if page.freshness.has_validator else 0.0)))
         found = self.find(key)
         if page.fields or type(found) is Variants:
             variants = self._variants(key, found, page, own, ttl)
@@ -116,9 +134,8 @@ class StoredPages:
         fields = page.fields
         if type(found) is Variants and fields <= found.fields:
             # A variant must not outlive the list of variants.
-            with suppress(MissingKey):
-                if (self._cache.expires_in(key) or 0.0) < ttl:
-                    self._cache.touch(key, ttl)
+            if 0.0 < self._engine.seconds_left(key) < ttl:
+                self._cache.touch(key, ttl)
             return found
         if type(found) is Variants:
             fields |= found.fields
@@ -244,12 +261,6 @@ def _of_variants(tag: str) -> str:
 
 def _weight_of(tags: tuple[str, ...]) -> int:
     return TAG_BYTES * len(tags) + sum(map(len, tags))
-
-
-def _seconds_to_keep(page: Page) -> int:
-    freshness = page.freshness
-    usable = max(0.0, freshness.usable_for - freshness.age)
-    return max(1, ceil(usable + (VALIDATABLE if freshness.has_validator else 0.0)))
 
 
 def weigh(key: str, value: Page | Variants) -> int:

@@ -240,7 +240,6 @@ class Storing:
             page.headers.append((b"content-length", b"%d" % page.size))
             page.length = page.size
         page.since = since
-        page.prepare(self.clock())
         why = self.stored.put(request, page)
         if why is None:
             self.figures.count("stored")

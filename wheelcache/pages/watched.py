@@ -75,15 +75,6 @@ WRAPPERS: Final = ("__getattr__", "__getattribute__")
 """Functions that get an attribute on behalf of their caller, such as that of the request of Django REST framework."""
 
 
-def caller() -> FrameType:
-    """Return the frame of the code that reads."""
-    frame = sys._getframe(1)
-    # Each read passes four frames of a container.
-    while str(frame.f_globals.get("__name__")).startswith(CONTAINERS) and frame.f_back is not None:
-        frame = frame.f_back
-    return frame
-
-
 class Watch:
     """Notes which parts of a request are read during one run.
 
@@ -125,18 +116,22 @@ class Watch:
         notes = self.notes
         if what in self.noted and notes.traces is None:
             return False
-        reader = caller()
-        if self.is_own(what, reader) or notes.ignored.contain(what, reader, self.ends):
+        reader = self.reader(what)
+        if reader is None or notes.ignored.contain(what, reader, self.ends):
             return False
         self.noted.add(what)
         if notes.traces is not None:
             notes.traces.add(_shown(what), reader, self.ends)
         return True
 
-    def is_own(self, what: str, reader: FrameType) -> bool:
-        """Return whether the framework reads a part that it reads for every page."""
-        is_own = self.own.get(what) is reader.f_globals or (what, reader.f_globals.get("__name__")) in self.harmless
-        return is_own or self.is_exempt(reader)
+    def reader(self, what: str) -> FrameType | None:
+        """Return the frame of the code that reads a part; None if the framework reads it for every page."""
+        frame = sys._getframe(1)
+        # Each read passes four frames of a container.
+        while (module := str(frame.f_globals.get("__name__"))).startswith(CONTAINERS) and frame.f_back is not None:
+            frame = frame.f_back
+        is_own = self.own.get(what) is frame.f_globals or (what, module) in self.harmless or self.is_exempt(frame)
+        return None if is_own else frame
 
     def is_exempt(self, reader: FrameType) -> bool:
         """Return whether the framework reads the request for another purpose than the page."""
@@ -439,7 +434,7 @@ class WatchedEnviron(WatchedPart):
         elif name in watch.changed and name not in watch.noted and watch.has_changed(name):
             return
         elif name in IN_THE_KEY:
-            if name == "QUERY_STRING" and watch.notes.traces is not None and not watch.is_own(name, caller()):
+            if name == "QUERY_STRING" and watch.notes.traces is not None and watch.reader(name) is not None:
                 watch.notes.traces.unread.clear()
         elif name.startswith("HTTP_") or name in ("CONTENT_TYPE", "CONTENT_LENGTH"):
             if watch.counts(name):

@@ -414,7 +414,8 @@ class _Recorded:
                 self._iterator = iter(self._iterable)
             data = next(self._iterator)
         except StopIteration:
-            run.ended()
+            if run.is_recording:
+                run.ended()
             if self._exchange.reply is None:
                 raise
             return self._answer(self._exchange.reply)

@@ -78,18 +78,6 @@ class NotedMisses:
             scope = scope.parent
         return 0
 
-    def outdate(self, key: Hashable) -> int:
-        """Outdate the miss of ``key`` that ``get`` returns."""
-        scope = _running.get()
-        while scope is not None:
-            misses = scope.misses.get(self, {})
-            note = misses.get(key)
-            if note is not None:
-                misses[key] = -abs(note)
-                break
-            scope = scope.parent
-        return 0
-
     def pop(self, key: Hashable) -> int:
         """Do the same, and remove the note."""
         scope = _running.get()

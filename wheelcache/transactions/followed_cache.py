@@ -9,7 +9,7 @@ from typing import Any
 from wheelcache.cache import Cache
 from wheelcache.engine import options
 from wheelcache.engine.keys import CALLERS
-from wheelcache.engine.writing.write_moments import WriteMoments, WritesSince
+from wheelcache.engine.write_watcher import WriteMoments, WritesSince
 from wheelcache.runtime.steps import drive
 from wheelcache.transactions.overlay import Overlay
 from wheelcache.transactions.transaction import OfThread, Transaction

@@ -19,8 +19,7 @@ from wheelcache.engine.codec import NOT_DECODED
 from wheelcache.engine.keys import callers_tags, group_of
 from wheelcache.engine.layer import NO_GRACES, Select, SharedLayer
 from wheelcache.engine.loading.memoize import Group
-from wheelcache.engine.loading.policy import PLAIN
-from wheelcache.engine.loading.request import LoadRequest
+from wheelcache.engine.loading.request import PLAIN, LoadRequest
 from wheelcache.engine.options import expires_now
 from wheelcache.runtime.reusable import USUAL, check_reusable
 from wheelcache.runtime.steps import Steps, StepsTo, drive, in_steps, run, run_async

@@ -16,7 +16,7 @@ from math import inf
 from typing import Any, Final
 
 from wheelcache.engine.layer import Select
-from wheelcache.engine.writing.write_moments import WritesSince
+from wheelcache.engine.write_watcher import WritesSince
 
 MAX_MISSED: Final = 1024
 """The largest number of missed keys that an overlay notes. Later sets of a forgotten key count as writes, not fills."""

@@ -1,4 +1,4 @@
-"""Finds the paths or keys that occur most often, in bounded memory, no matter how many others a stranger requests.
+"""Finds the paths that occur most often, in bounded memory, no matter how many others a stranger requests.
 
 This is the space-saving algorithm of Metwally, Agrawal and El Abbadi ("Efficient Computation of Frequent and Top-k
 Elements in Data Streams", 2005). There are a few places. A new item takes the place of the item with the lowest count,
@@ -9,9 +9,9 @@ the count minus the error is a lower bound. An item with more than one in ``PLAC
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from operator import itemgetter
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 from urllib.parse import quote
 
 PLACES: Final = 20
@@ -28,29 +28,27 @@ FULL: Final = "full_variants"
 Names = Mapping[str, Mapping[str, int]]
 """Numbers by name and path."""
 
-Item = TypeVar("Item", bound=Hashable)
-
 Place = tuple[int, int, float]
 """The count and the error of an item, and a mark. The mark of a path is the count that was published, in a worker; the
 time of the last occurrence, in the database of a site. A named tuple would take three times as long to make."""
 
 
-class SpaceSaving(Generic[Item]):
-    """The items that occur most often in one stream.
+class SpaceSaving:
+    """The paths that occur most often in one stream.
 
     Attributes:
-        places: the places by item.
+        places: the places by path.
     """
 
     __slots__ = ("places",)
 
     def __init__(self) -> None:
-        self.places: dict[Item, Place] = {}
+        self.places: dict[str, Place] = {}
 
-    def add(self, item: Item, number: int = 1, mark: float | None = None) -> None:
-        """Add ``number`` occurrences of ``item``, and raise its mark to ``mark``."""
-        count, error, old_mark = self.places.get(item) or self._new_place()
-        self.places[item] = (count + number, error, old_mark if mark is None else max(mark, old_mark))
+    def add(self, path: str, number: int = 1, mark: float | None = None) -> None:
+        """Add ``number`` occurrences of ``path``, and raise its mark to ``mark``."""
+        count, error, old_mark = self.places.get(path) or self._new_place()
+        self.places[path] = (count + number, error, old_mark if mark is None else max(mark, old_mark))
 
     def _new_place(self) -> Place:
         if len(self.places) < PLACES:
@@ -58,9 +56,9 @@ class SpaceSaving(Generic[Item]):
         least, _, _ = self.places.pop(min(self.places, key=self.places.__getitem__))
         return least, least, least
 
-    def numbers(self) -> dict[Item, int]:
-        """Return lower bounds of the occurrences of each item, in descending order."""
-        numbers = {item: count - error for item, (count, error, _) in self.places.items()}
+    def numbers(self) -> dict[str, int]:
+        """Return lower bounds of the occurrences of each path, in descending order."""
+        numbers = {path: count - error for path, (count, error, _) in self.places.items()}
         return dict(sorted(numbers.items(), key=itemgetter(1), reverse=True))
 
 
@@ -92,7 +90,7 @@ class NamedPaths:
 
     def __init__(self, most_names: Mapping[str, int]) -> None:
         self._most_names = most_names
-        self.found: dict[tuple[str, str], SpaceSaving[str]] = {}
+        self.found: dict[tuple[str, str], SpaceSaving] = {}
 
     def add(self, kind: str, name: str, path: str, number: int = 1, mark: float | None = None) -> None:
         """Add occurrences of ``path`` to the stream ``name``."""

@@ -49,11 +49,11 @@ Times are in seconds since 1970. A value that is unknown, or a bound that is not
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
-from wheelcache.engine.stats import COUNTERS, MISSES, Buckets, GroupStats, Stats, percentile
+from wheelcache.engine.stats import COUNTERS, LOAD_BOUNDS, MISSES, Stats
 from wheelcache.near_cache.store_stats import STORE_GAUGES, StoreStats
 from wheelcache.pages.page_stats import PageStats
 from wheelcache.watch.figures import CacheFigures, Rate, WorkerFigures
@@ -115,19 +115,25 @@ def misses(figures: CacheFigures) -> dict[str, Any]:
     return {
         "cache": figures.name,
         **_values(figures.stats, "requests", "misses", "misses_by_cause"),
-        "groups": groups(figures.stats.groups),
+        "groups": groups(figures.stats),
         "advice": list(on_keys(figures)),
     }
 
 
-def groups(stats: Mapping[str, GroupStats]) -> list[dict[str, Any]]:
+def groups(stats: Stats) -> list[dict[str, Any]]:
     """Return the groups of keys that were used, those that took most time to compute first. The group of all other keys
     has an empty name."""
-    names = ("requests", "hits", "stale_hits", "misses", "puts", "loads", "load_seconds", "refused", "misses_by_cause")
+    names = ("requests", "hits", "stale_hits", "misses", "puts", "loads", "load_seconds", "misses_by_cause")
+    refused = {} if stats.pages is None else stats.pages.refused_by_view
     found = [
-        {"name": name, **_values(each, *names), "hit_ratio": each.hit_ratio if each.requests else None}
-        for name, each in stats.items()
-        if each.requests or each.puts or each.loads or each.refused
+        {
+            "name": name,
+            **_values(each, *names),
+            "hit_ratio": each.hit_ratio if each.requests else None,
+            "refused": refused.get(name, 0),
+        }
+        for name, each in stats.groups.items()
+        if each.requests or each.puts or each.loads or name in refused
     ]
     return sorted(found, key=lambda each: (-each["load_seconds"], -each["misses"], each["name"]))
 
@@ -154,13 +160,32 @@ def store(stats: StoreStats | None) -> dict[str, Any] | None:
 
 def pages(stats: PageStats | None) -> dict[str, Any] | None:
     """Return the figures of the pages of an HTTP cache; None for any other cache."""
-    return None if stats is None else asdict(stats)
+    if stats is None:
+        return None
+    document = asdict(stats)
+    # The table of groups has them.
+    del document["refused_by_view"]
+    return document
 
 
-def percentiles_ms(buckets: Buckets) -> dict[str, float | None]:
+def percentiles_ms(buckets: Sequence[int]) -> dict[str, float | None]:
     """Return the milliseconds within which 50, 90 and 99% of the calls of a histogram ended; None without calls."""
-    found = {f"p{share}": percentile(buckets, share / 100) for share in (50, 90, 99)}
+    found = {f"p{share}": _percentile(buckets, share / 100) for share in (50, 90, 99)}
     return {name: None if seconds is None else 1000 * seconds for name, seconds in found.items()}
+
+
+def _percentile(buckets: Sequence[int], share: float) -> float | None:
+    """Return the seconds within which a share of the calls ended, 0.0 to 1.0; None without calls.
+
+    As with Prometheus' ``histogram_quantile``, calls are assumed to be spread evenly within a bucket, and those in the
+    last one took as long as its lower bound.
+    """
+    left = sum(buckets) * share
+    for low, high, number in zip((0.0, *LOAD_BOUNDS), LOAD_BOUNDS, buckets, strict=False):
+        if number and left <= number:
+            return low + (high - low) * left / number
+        left -= number
+    return LOAD_BOUNDS[-1] if any(buckets) else None
 
 
 def present(figures: CacheFigures) -> dict[str, Any]:

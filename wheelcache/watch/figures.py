@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from wheelcache.engine.stats import Row, Stats
+from wheelcache.engine.stats import Stats
 from wheelcache.watch.busiest import FULL, NOT_STORED, NamedPaths
-from wheelcache.watch.key_groups import Groups, changes, group_stats, merged
+from wheelcache.watch.key_groups import Groups, changes, merged
 from wheelcache.watch.page_paths import FullPage, full_pages, no_paths
-from wheelcache.watch.rows import GAUGES, NOTHING, added, stats_of, subtracted
+from wheelcache.watch.rows import GAUGES, NOTHING, Row, added, stats_of, subtracted
 from wheelcache.watch.tables import MINUTE
 
 
@@ -58,6 +58,22 @@ class Rate:
         return count / self.requests if self.requests else None
 
 
+class Process(NamedTuple):
+    """A living process of a site.
+
+    Attributes:
+        started, published: the times at which it was started and has published, in seconds since 1970.
+        thread: the state of its wheel thread: "running", "parked", "not started", or "refused" by the system.
+        core: the core that it runs, "compiled" or "python".
+    """
+
+    pid: int
+    started: float
+    published: float
+    thread: str
+    core: str
+
+
 @dataclass(slots=True, kw_only=True)
 class Figures:
     """The figures of one cache, in one process or in several.
@@ -93,10 +109,7 @@ class WorkerFigures(Figures):
 
     Attributes:
         worker: distinguishes the process from all others, even from a later one with the same ``pid``.
-        started, published: the times at which the process was started and the figures were published, in seconds since
-            1970.
-        thread: the wheel thread of the process: "running", "parked", "not started", or "refused" by the system.
-        core: the core that the process runs, "compiled" or "python".
+        pid, started, published, thread, core: see ``Process``.
     """
 
     worker: int
@@ -116,28 +129,37 @@ class CacheFigures(Figures):
 
     Attributes:
         counted: all counts, including those of processes that have exited; the gauges are those of living workers.
-        workers: the number of processes that have the cache.
+        processes: the processes that have the cache.
         since: the start of the first process whose counts are included, in seconds since 1970; None without one.
         reset_at: the time of the last reset; None if there was none.
-        refused: the number of workers to which the system refused a wheel thread.
         killed: the number of workers that ended abruptly, since the first one.
         published: the time of the last publication, in seconds since 1970; None if there was none.
-        cores: the cores that the processes run.
-        pids: the numbers of the processes.
         full_pages: the pages that had too many variants since the reset, those with most of them first.
     """
 
     name: str
     counted: Stats
-    workers: int
+    processes: Collection[Process]
     since: float | None
     reset_at: float | None
-    refused: int
     killed: int
     published: float | None
-    cores: tuple[str, ...]
-    pids: tuple[int, ...]
     full_pages: tuple[FullPage, ...]
+
+    @property
+    def workers(self) -> int:
+        """The number of processes that have the cache."""
+        return len(self.processes)
+
+    @property
+    def refused(self) -> int:
+        """The number of workers to which the system refused a wheel thread."""
+        return sum(each.thread == "refused" for each in self.processes)
+
+    @property
+    def cores(self) -> list[str]:
+        """The cores that the processes run."""
+        return sorted({each.core for each in self.processes})
 
     @property
     def fullness(self) -> float | None:
@@ -153,7 +175,7 @@ class Sum:
     Attributes:
         counts, base: all counts, and the counts at the reset.
         settings: the settings that were published last, for a cache without a living worker.
-        processes: the processes that have the cache.
+        processes: the processes that have the cache, by their number.
         gauges: the combined values of ``GAUGES_OF_WORKER``, by name.
         paths: the paths of pages since the reset.
         groups, base_groups: the counts of the groups of keys, and those at the reset.
@@ -164,13 +186,10 @@ class Sum:
     since: float = inf
     reset_at: float | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
-    processes: frozenset[int] = frozenset()
+    processes: Mapping[int, Process] = field(default_factory=dict)
     gauges: Mapping[str, Any] = field(default_factory=dict)
-    refused: int = 0
     killed: int = 0
     published: float | None = None
-    cores: frozenset[str] = frozenset()
-    pids: frozenset[int] = frozenset()
     paths: NamedPaths = field(default_factory=no_paths)
     groups: Groups = field(default_factory=dict)
     base_groups: Groups = field(default_factory=dict)
@@ -180,7 +199,6 @@ class Sum:
         self.since = min(self.since, other.since)
         self.reset_at = _latest(self.reset_at, other.reset_at)
         self.published = _latest(self.published, other.published)
-        self.refused += other.refused
         self.killed += other.killed
         self.settings = self.settings or other.settings
         if self.gauges and other.gauges:
@@ -188,9 +206,7 @@ class Sum:
                 name: COMBINERS.get(name, _sum)((self.gauges[name], other.gauges[name])) for name in self.gauges
             }
         self.gauges = self.gauges or other.gauges
-        self.processes |= other.processes
-        self.cores |= other.cores
-        self.pids |= other.pids
+        self.processes = {**self.processes, **other.processes}
         self.paths.merge(other.paths)
         self.groups = merged(self.groups, other.groups)
         self.base_groups = merged(self.base_groups, other.base_groups)
@@ -198,23 +214,19 @@ class Sum:
     def of_cache(self, name: str) -> CacheFigures:
         """Return the sum as the figures of the cache ``name``."""
         common = self._common()
-        groups = group_stats(changes(self.groups, self.base_groups))
-        stats = common["stats"] = replace(common["stats"], groups=groups)
+        stats = common["stats"]
         if stats.pages is not None:
             pages = replace(stats.pages, **{kind: self.paths.numbers(kind) for kind in (NOT_STORED, FULL)})
             common["stats"] = replace(stats, by_guest={**stats.by_guest, "pages": pages})
         return CacheFigures(
             **common,
             name=name,
-            counted=replace(self._stats(self.counts), groups=group_stats(self.groups)),
-            workers=len(self.processes),
+            counted=self._stats(self.counts, self.groups),
+            processes=self.processes.values(),
             since=None if self.since == inf else self.since,
             reset_at=self.reset_at,
-            refused=self.refused,
             killed=self.killed,
             published=self.published,
-            cores=tuple(sorted(self.cores)),
-            pids=tuple(sorted(self.pids)),
             full_pages=full_pages(self.paths),
         )
 
@@ -226,7 +238,7 @@ class Sum:
         bounds = self.gauges or self.settings
         hits, stale_hits, misses, store_hits, seconds = (int(self.gauges.get(name, 0)) for name in MINUTE)
         return {
-            "stats": self._stats(subtracted(self.counts, self.base)),
+            "stats": self._stats(subtracted(self.counts, self.base), changes(self.groups, self.base_groups)),
             "minute": Rate(hits, stale_hits, misses, store_hits if self._has("store") else None, seconds),
             "peak": int(self.gauges.get("peak", 0)),
             "max_entries": _whole(bounds.get("max_entries")),
@@ -236,9 +248,9 @@ class Sum:
             "lag": self.gauges.get("lag"),
         }
 
-    def _stats(self, counts: Row) -> Stats:
+    def _stats(self, counts: Row, groups: Groups) -> Stats:
         gauges = [self.gauges.get(name, 0) for name in GAUGES]
-        return stats_of(counts, gauges, [name for name in ("store", "pages") if self._has(name)])
+        return stats_of(counts, gauges, [name for name in ("store", "pages") if self._has(name)], groups)
 
     def _has(self, part: str) -> bool:
         return bool((self.gauges or self.settings).get(f"has_{part}"))

@@ -17,7 +17,7 @@ from collections.abc import Collection, Mapping, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
-from wheelcache.engine.stats import MOST_GROUPS, Row
+from wheelcache.engine.stats import MOST_GROUPS
 from wheelcache.watch.key_groups import (
     SECONDS,
     Groups,
@@ -27,7 +27,7 @@ from wheelcache.watch.key_groups import (
     sum_of,
     unpacked,
 )
-from wheelcache.watch.rows import NO_GROUP, added
+from wheelcache.watch.rows import NO_GROUP, Row, added
 from wheelcache.watch.tables import (
     COUNTS_OF_GROUP,
     DAY,

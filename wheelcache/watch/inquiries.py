@@ -25,8 +25,7 @@ these keys:
   counted.
 - "purge" (``target``, of an HTTP cache): ``purged``, the number of pages.
 - "sample": ``entries``, their number; ``sampled``, the number of entries in a sample; ``largest``, lists of the key,
-  bytes and seconds left of the largest in the sample; ``recent``, the keys that were used last; and ``computed``, an
-  object with the seconds that were at least spent computing the values of the most expensive keys in the last hour.
+  bytes and seconds left of the largest in the sample; and ``recent``, the keys that were used last.
 
 If ``hides_sessions`` is true, a ``pattern`` is compared with the part of a key that ends with the word "session". So no
 number of matches shows a part of the key of a session, which is as good as a login.
@@ -58,13 +57,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from wheelcache.core.access import Serialized
 from wheelcache.core.contract import BATCH, Record
-from wheelcache.engine.codec import size_of
 from wheelcache.engine.glob_pattern import matcher
 from wheelcache.engine.keys import callers_tags, matching, text_of, unwrap
 from wheelcache.engine.observed import ObservedCache
 from wheelcache.errors import FileUnusable
 from wheelcache.runtime.clock import SystemClock
-from wheelcache.watch.computing_time import ComputingTime
 from wheelcache.watch.event_log import DELETED, INSPECTED
 from wheelcache.watch.site_file import SiteFile, lives
 from wheelcache.watch.tables import encoded
@@ -133,14 +130,9 @@ def inquiries_in(db: sqlite3.Connection) -> Rows:
 
 @dataclass(eq=False)
 class Inspector:
-    """Answers inquiries about the entries of one cache.
-
-    Args:
-        computing: the time spent in loads in the last hour.
-    """
+    """Answers inquiries about the entries of one cache."""
 
     _cache: ObservedCache
-    _computing: ComputingTime
 
     def __post_init__(self) -> None:
         self._core = self._cache.core
@@ -176,7 +168,7 @@ class Inspector:
         found = {
             "found": True,
             "seconds_left": self._seconds_left(record),
-            "bytes": self._size(record),
+            "bytes": self._cache.bytes_of(record),
             "type": kind,
             "tags": sorted(callers_tags(record.tags)),
         }
@@ -213,7 +205,7 @@ class Inspector:
             began = time.thread_time()
             if self._is_there(record):
                 key = _listed(record.key)
-                found[key] = (key, self._size(record), self._seconds_left(record))
+                found[key] = (key, self._cache.bytes_of(record), self._seconds_left(record))
             seconds += time.thread_time() - began
             if seconds > MAX_SECONDS:
                 break
@@ -222,15 +214,7 @@ class Inspector:
             "sampled": count,
             "largest": nlargest(LISTED, found.values(), key=itemgetter(1)),
             "recent": [*dict.fromkeys(map(_listed, reversed(self._core.keys(LATEST))))],
-            "computed": self._computed(),
         }
-
-    def _computed(self) -> dict[str, float]:
-        found: Counter[str] = Counter()
-        for key, seconds in self._computing.by_key().items():
-            # The keys of all sessions have the same text.
-            found[_listed(key)] += seconds
-        return dict(found.most_common(LISTED))
 
     def _sampled(self) -> Iterator[Record]:
         """Return the entries of a sample, perhaps some of them twice: all of them in a small cache."""
@@ -240,9 +224,6 @@ class Inspector:
         # The range begins below 0.0, so that the first entries are chosen as often as the others.
         starts = (max(0.0, SystemRandom().uniform(-SAMPLED / entries, 1.0)) for _ in range(SPOTS))
         return chain.from_iterable(self._core.scan(start=start).step(SAMPLED) for start in starts)
-
-    def _size(self, record: Record) -> int:
-        return size_of(unwrap(record.key), record.value, entry_bytes=self._core.entry_bytes)
 
     def _seconds_left(self, record: Record) -> float | None:
         fresh_until = record.times.fresh_until

@@ -51,7 +51,7 @@ def on_keys(figures: CacheFigures) -> Iterable[str]:
         return
     yield from _on_invalidations(figures.stats)
     # The core in Python has one group, and what is true of the whole cache would be said of "all other keys".
-    for name, group in sorted(figures.stats.groups.items()) if figures.cores != ("python",) else ():
+    for name, group in sorted(figures.stats.groups.items()) if figures.cores != ["python"] else ():
         yield from _on_group(figures, f"the group {name!r}" if name else "the group of all other keys", group)
 
 

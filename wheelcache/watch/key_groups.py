@@ -7,8 +7,7 @@ import zlib
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from wheelcache.engine.stats import PARTS, GroupStats, Row
-from wheelcache.watch.rows import NO_GROUP, added, group_of, subtracted
+from wheelcache.watch.rows import NO_GROUP, Row, added, subtracted
 from wheelcache.watch.tables import COUNTS_OF_GROUP
 
 Groups = Mapping[str, Row]
@@ -19,6 +18,9 @@ GroupSteps = dict[int, dict[str, Row]]
 
 SECONDS: Final = COUNTS_OF_GROUP.index("load_seconds")
 """The position of the computing time in the counts of a group."""
+
+PARTS: Final = 2**20
+"""Parts of a second: those of ``engine.stats.whole_parts``."""
 
 
 def changes(now: Groups, before: Groups) -> dict[str, Row]:
@@ -52,10 +54,6 @@ def sum_of_steps(steps: GroupSteps) -> dict[str, Row]:
     for groups in steps.values():
         found = merged(found, groups)
     return found
-
-
-def group_stats(groups: Groups) -> dict[str, GroupStats]:
-    return {name: group_of(row) for name, row in groups.items()}
 
 
 # The minutes of an hour.

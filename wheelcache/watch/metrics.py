@@ -11,14 +11,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
 from wheelcache.cache import Cache
-from wheelcache.engine.stats import Stats
 from wheelcache.near_cache.store_stats import CallStats, StoreStats
 from wheelcache.pages.page_stats import PageStats
 from wheelcache.pages.reasons import REASONS
@@ -84,11 +83,11 @@ def _of_pages(read: Callable[[PageStats], Mapping[str, float]]) -> Callable[[Cac
     return lambda reading: {} if reading.counted.pages is None else read(reading.counted.pages)
 
 
-def _of_pages_by_view(reading: CacheFigures) -> Mapping[str, float]:
+def _by_view(pages: PageStats) -> Mapping[str, float]:
     found: Counter[str] = Counter()
-    for name, each in reading.counted.groups.items():
-        found[name or OTHERS] += each.refused
-    return +found
+    for name, number in pages.refused_by_view.items():
+        found[name or OTHERS] += number
+    return found
 
 
 def _page_count(name: str) -> Callable[[PageStats], Mapping[str, float]]:
@@ -115,9 +114,24 @@ METRICS: Final = (
         "result",
     ),
     *(
-        Metric(each.metadata["name"] or each.name, each.metadata["unit"], Kind.COUNTER, text, _count(each.name))
-        for each in fields(Stats)
-        if (text := each.metadata.get("description"))
+        Metric(name, unit, Kind.COUNTER, description, _count(count))
+        for count, name, unit, description in (
+            ("puts", "puts", "entry", "Values that were stored, also by loads."),
+            (
+                *("load_failures", "load_failures", "load"),
+                "Loads that raised an exception, except failed reads of the store behind.",
+            ),
+            ("load_timeouts", "load_timeouts", "request", "Callers that did not wait for the end of a load."),
+            (
+                *("coalesced", "stampedes_prevented", "request"),
+                "Callers that received a value which another caller was computing.",
+            ),
+            ("refreshes", "refreshes", "load", "Loads that were started in the background."),
+            (
+                *("refreshes_dropped", "refreshes_dropped", "load"),
+                "Loads in the background that were not started, because too many were under way.",
+            ),
+        )
     ),
     Metric(
         "misses",
@@ -136,16 +150,27 @@ METRICS: Final = (
         "state",
     ),
     *(
-        Metric(each.metadata["name"], each.metadata["unit"], Kind.COUNTER, text, _of_pages(_page_count(each.name)))
-        for each in fields(PageStats)
-        if (text := each.metadata.get("description"))
+        Metric(name, unit, Kind.COUNTER, description, _of_pages(_page_count(count)))
+        for count, name, unit, description in (
+            ("revalidated", "pages_revalidated", "page", "Pages that the application confirmed with a 304."),
+            (
+                *("collapsed", "page_requests_collapsed", "request"),
+                "Requests that waited for the run of another request and got its page.",
+            ),
+            ("bytes_sent", "pages_sent", "bytes", "Bytes of the bodies that were sent from stored pages."),
+            ("stored", "pages_stored", "page", "Pages that were stored."),
+            (
+                *("variants_removed", "page_variants_removed", "variant"),
+                "Variants that were removed because their page had too many.",
+            ),
+        )
     ),
     Metric(
         "pages_not_stored",
         "response",
         Kind.COUNTER,
         "Responses that an HTTP cache did not store, by reason.",
-        _of_pages(lambda pages: dict(zip(REASONS, pages.counts()[-len(REASONS) :], strict=True))),
+        _of_pages(lambda pages: {reason: pages.not_stored.get(reason, 0) for reason in REASONS}),
         "reason",
     ),
     Metric(
@@ -153,7 +178,7 @@ METRICS: Final = (
         "response",
         Kind.COUNTER,
         "Responses that an HTTP cache did not store, by the view that made them.",
-        _of_pages_by_view,
+        _of_pages(_by_view),
         "view",
     ),
     Metric(

@@ -7,11 +7,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from wheelcache.cache import Cache, caches
-from wheelcache.engine.codec import size_of
 from wheelcache.engine.observed import ObservedCache
 from wheelcache.runtime.periodic_jobs import PeriodicJob
 from wheelcache.watch.cache_events import CacheEvents
-from wheelcache.watch.computing_time import ComputingTime
 from wheelcache.watch.event_log import MAX_EVENTS, Event, merged
 from wheelcache.watch.inquiries import Inquiries, Inspector
 from wheelcache.watch.publisher import Publication, publisher_of
@@ -44,22 +42,20 @@ class Observer:
         self.stats = stats = cache.figures
         name, directory = options.name, options.figures_dir
         self.publishes = directory is not None
-        # Without a weigher, the core itself weighs the entries, in bytes. The weights of pages are bytes.
-        self._weighs_bytes = options.max_weight is not None and options.weigher in (None, size_of)
         self.recorder = Recorder(name, stats, self.state, clock, keeps_steps=self.publishes)
-        self._computing, self._failures = ComputingTime(cache.core), RecentFailures()
+        self._failures = RecentFailures()
         self.events = CacheEvents(name, self._failures)
-        self.loaded, self.failed, self.cleared = self._computing.add, self._failures.note, self.events.note_clear
+        self.failed, self.cleared = self._failures.note, self.events.note_clear
         self.events.take_outage = self._take_outage
         # Unmerged: adding an event is atomic, so no thread loses the events that another one adds.
         self.memory_log: deque[Event] = deque(maxlen=2 * MAX_EVENTS)
-        self.inspector = Inspector(cache, self._computing)
+        self.inspector = Inspector(cache)
         self.publication: Publication | None = None
         if directory is not None:
             inquiries = Inquiries(encoded(name), self.inspector)
             publisher, thread, in_use = publisher_of(directory), self.thread, cache.is_in_use
             self.publication = Publication(
-                publisher, self.recorder, inquiries, self.events, stats, thread, in_use, clock
+                publisher, self.recorder, inquiries, self.events, lambda: self.pages, thread, in_use, clock
             )
         self.jobs = list(self._all_jobs())
 
@@ -83,7 +79,8 @@ class Observer:
             lag=self._cache.lag,
             max_entries=options.max_entries,
             max_weight=options.max_weight,
-            weighs_bytes=self._weighs_bytes or self.pages is not None,
+            # The weights of pages are bytes.
+            weighs_bytes=self._cache.weighs_bytes or self.pages is not None,
             has_store="store" in self.stats.by_guest,
             has_pages=self.pages is not None,
             is_shared=self.stats.is_shared,
@@ -99,7 +96,7 @@ class Observer:
         return merged((), self.memory_log.copy())
 
     def after_fork_in_child(self) -> None:
-        for each in (self.events, self._computing, self._failures):
+        for each in (self.events, self._failures):
             each.start_over()
 
     def _all_jobs(self) -> Iterator[PeriodicJob]:

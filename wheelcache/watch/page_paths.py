@@ -55,7 +55,7 @@ def add_paths(db: sqlite3.Connection, cache: int, occurrences: Iterable[Occurren
             (known,) = db.execute("SELECT count(*) FROM paths WHERE cache = ? AND kind = ?", key[:2]).fetchone()
             if known >= MOST_NAMES[kind]:
                 continue
-        busiest: SpaceSaving[str] = SpaceSaving()
+        busiest = SpaceSaving()
         with suppress(TypeError, ValueError):
             busiest = _busiest("{}" if found is None else found[0])
         for each in new:
@@ -99,13 +99,13 @@ def _site_name(kind: str, name: str) -> str:
     return "other" if kind == NOT_STORED and name not in REASONS else name
 
 
-def _busiest(document: str) -> SpaceSaving[str]:
+def _busiest(document: str) -> SpaceSaving:
     """Return the paths of a row.
 
     Raises:
         TypeError, ValueError: if ``document`` is malformed.
     """
-    busiest: SpaceSaving[str] = SpaceSaving()
+    busiest = SpaceSaving()
     places = dict(json.loads(document))
     busiest.places = {str(path): (int(count), int(error), float(at)) for path, (count, error, at) in places.items()}
     return busiest

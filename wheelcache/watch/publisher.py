@@ -13,11 +13,9 @@ from functools import partial
 from itertools import count
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from wheelcache.core import IMPLEMENTATION
-from wheelcache.engine.figures import StatsReader
-from wheelcache.engine.stats import Row
 from wheelcache.errors import CacheClosed, FileUnusable
 from wheelcache.runtime import lifecycle
 from wheelcache.runtime.clock import Clock, SystemClock, this_process
@@ -36,7 +34,7 @@ from wheelcache.watch.page_paths import add_paths
 from wheelcache.watch.recorder import Recorder, Steps
 from wheelcache.watch.rehearsals import Rehearsed, add_rehearsed, modes_in
 from wheelcache.watch.releases import this_release
-from wheelcache.watch.rows import NOTHING, subtracted
+from wheelcache.watch.rows import NOTHING, Row, subtracted
 from wheelcache.watch.site_file import PATIENCE, USE, SiteFile
 from wheelcache.watch.tables import (
     NO_LEVELS,
@@ -324,7 +322,7 @@ class Publication(PeriodicJob):
         recorder: records the counts of the cache.
         inquiries: the inquiries and requests of operators to the cache.
         events: the events of the cache.
-        stats: reads the figures; the paths of pages are published, too.
+        pages: returns the figures of the pages of an HTTP cache; None for any other cache.
         thread: returns the state of the wheel thread.
         is_in_use: returns whether the cache was used and not closed since.
 
@@ -337,7 +335,7 @@ class Publication(PeriodicJob):
     recorder: Recorder
     inquiries: Inquiries
     events: CacheEvents
-    _stats: StatsReader
+    _pages: Callable[[], PageFigures | None]
     thread: Callable[[], str]
     _is_in_use: Callable[[], bool]
     _clock: Clock
@@ -357,7 +355,7 @@ class Publication(PeriodicJob):
     @property
     def pages(self) -> PageFigures | None:
         """The figures of the pages of an HTTP cache; None for any other cache."""
-        return cast("PageFigures | None", self._stats.by_guest.get("pages"))
+        return self._pages()
 
     def start_over(self) -> None:
         """Set the initial state, also in the child of a fork."""

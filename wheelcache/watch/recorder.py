@@ -13,12 +13,11 @@ from math import floor, inf
 from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
-from wheelcache.engine.figures import StatsReader
-from wheelcache.engine.stats import Row
+from wheelcache.engine.stats import Stats
 from wheelcache.runtime.clock import Clock, ManualClock, SystemClock
 from wheelcache.runtime.periodic_jobs import PeriodicJob
 from wheelcache.watch.key_groups import Groups, GroupSteps, changes, merged
-from wheelcache.watch.rows import COUNTS, NOTHING, added, reading_of, subtracted, with_groups
+from wheelcache.watch.rows import COUNTS, NOTHING, Row, added, reading_of, subtracted, with_groups
 from wheelcache.watch.site_file import USE
 from wheelcache.watch.tables import DAY, HOUR, KEPT, LONG_STEP, LOOKUPS, NUMBERS, STEP
 
@@ -78,7 +77,7 @@ class Recorder(PeriodicJob):
     def __init__(
         self,
         name: str,
-        stats: StatsReader,
+        stats: Callable[[], Stats],
         state: Callable[[], State],
         clock: Clock,
         *,

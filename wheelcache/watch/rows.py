@@ -6,33 +6,49 @@ The counts of a group of keys have rows of their own.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import fields
 from operator import add, attrgetter, sub
 from typing import Any, Final, NamedTuple
 
-from wheelcache.engine.stats import COUNTERS, MISSES, NO_BUCKETS, GroupStats, PartStats, Row, Stats
+from wheelcache.engine.stats import COUNTERS, LOAD_BOUNDS, MISSES, MOST_GROUPS, GroupStats, Stats
 from wheelcache.near_cache import store_stats
 from wheelcache.near_cache.store_stats import STORE_GAUGES, StoreStats
-from wheelcache.pages import page_stats
 from wheelcache.pages.page_stats import PageStats
+from wheelcache.pages.reasons import REASONS
+
+Row = tuple[float, ...]
+"""Numbers, in an order that their names have elsewhere."""
 
 GAUGES: Final = ("size", "weight", *STORE_GAUGES)
 """The names of the numbers that go up and down."""
 
-_BUCKETS: Final = tuple(f"load_{place}" for place in range(len(NO_BUCKETS)))
+_BUCKETS: Final = tuple(f"load_{place}" for place in range(len(LOAD_BOUNDS) + 1))
 
-COUNTS: Final = (*COUNTERS, *_BUCKETS, *store_stats.COUNTS, *page_stats.COUNTS)
+PAGE_COUNTERS: Final = tuple(each.name for each in fields(PageStats) if each.default == 0)
+"""The fields of ``PageStats`` that are single numbers."""
+
+_PAGES: Final = (
+    *(f"pages_{name}" for name in PAGE_COUNTERS),
+    *(f"not_stored_{reason}".replace(" ", "_").replace("-", "_") for reason in REASONS),
+)
+
+COUNTS: Final = (*COUNTERS, *_BUCKETS, *store_stats.COUNTS, *_PAGES)
 """The names of the numbers in a row: all counts."""
 
 NOTHING: Final[Row] = (0,) * len(COUNTS)
 
 GROUP_COUNTS: Final = ("hits", "stale_hits", "puts", "loads", "load_seconds", "refused")
-"""The counts of a group of keys, before its misses by cause. ``loads`` includes those that failed."""
+"""The counts of a group of keys, before its misses by cause. ``loads`` includes those that failed. ``refused`` counts
+the responses of the view of this name that an HTTP cache did not store."""
+
+_REFUSED: Final = GROUP_COUNTS.index("refused")
 
 NO_GROUP: Final[Row] = (0,) * (len(GROUP_COUNTS) + len(MISSES))
 
 _counters: Final = attrgetter(*COUNTERS)
-_group_counts: Final = attrgetter(*GROUP_COUNTS)
+_page_counters: Final = attrgetter(*PAGE_COUNTERS)
+_group_counts: Final = attrgetter(*GROUP_COUNTS[:_REFUSED])
 
 _OF_BUCKETS: Final = slice(len(COUNTERS), len(COUNTERS) + len(_BUCKETS))
 _OF_STORE: Final = slice(_OF_BUCKETS.stop, _OF_BUCKETS.stop + len(store_stats.COUNTS))
@@ -52,42 +68,73 @@ def reading_of(stats: Stats) -> Reading:
     """Return the figures of a cache as rows."""
     store, pages = stats.store, stats.pages
     of_store = NOTHING[_OF_STORE] if store is None else store.counts()
-    of_pages = NOTHING[_OF_PAGES] if pages is None else pages.counts()
     store_gauges = (0,) * len(STORE_GAUGES) if store is None else store.gauges()
+    groups = {name: (*_group_counts(each), 0, *each.misses_by_cause.values()) for name, each in stats.groups.items()}
+    of_pages = NOTHING[_OF_PAGES]
+    if pages is not None:
+        of_pages = _page_counts(pages)
+        _add_refused(groups, pages)
     return Reading(
         (*_counters(stats), *stats.load_buckets, *of_store, *of_pages),
         (stats.size, stats.weight, *store_gauges),
-        {name: (*_group_counts(each), *each.misses_by_cause.values()) for name, each in stats.groups.items()},
+        groups,
     )
 
 
+def _page_counts(pages: PageStats) -> Row:
+    by_reason = dict.fromkeys(REASONS, 0)
+    for reason, number in pages.not_stored.items():
+        # Applications make up others.
+        by_reason[reason if reason in by_reason else "other"] += number
+    return (*_page_counters(pages), *by_reason.values())
+
+
+def _add_refused(groups: dict[str, Row], pages: PageStats) -> None:
+    """Add the responses that were not stored to the groups of their views."""
+    for view, number in pages.refused_by_view.items():
+        # The core may not distinguish this group, or has counted nothing else for it.
+        name = view if view in groups or len(groups) <= MOST_GROUPS else ""
+        row = groups.get(name, NO_GROUP)
+        groups[name] = (*row[:_REFUSED], row[_REFUSED] + number, *row[_REFUSED + 1 :])
+
+
 def stats_of(
-    counts: Sequence[Any], gauges: Sequence[Any] = (0,) * len(GAUGES), parts: Collection[str] = ("store", "pages")
+    counts: Sequence[Any],
+    gauges: Sequence[Any] = (0,) * len(GAUGES),
+    parts: Collection[str] = ("store", "pages"),
+    groups: Mapping[str, Row] = {},
 ) -> Stats:
-    """Return the statistics that have these counts and gauges, without the groups of keys.
+    """Return the statistics that have these counts and gauges.
 
     Args:
         parts: the names of the parts that the cache has.
+        groups: the counts of its groups of keys, by name.
     """
-    found: dict[str, PartStats] = {
+    of_pages = counts[_OF_PAGES]
+    by_reason = zip(REASONS, of_pages[len(PAGE_COUNTERS) :], strict=True)
+    found: dict[str, Any] = {
         "store": StoreStats.of(counts[_OF_STORE], gauges[_STORE_GAUGES]),
-        "pages": PageStats.of(counts[_OF_PAGES]),
+        "pages": PageStats(
+            **dict(zip(PAGE_COUNTERS, of_pages, strict=False)),
+            not_stored={reason: number for reason, number in by_reason if number},
+            refused_by_view={name: int(row[_REFUSED]) for name, row in groups.items() if row[_REFUSED]},
+        ),
     }
     return Stats(
         **dict(zip(COUNTERS, counts, strict=False)),
         size=gauges[0],
         weight=gauges[1],
         load_buckets=tuple(counts[_OF_BUCKETS]),
+        groups={name: group_of(row) for name, row in groups.items()},
         by_guest={name: part for name, part in found.items() if name in parts},
     )
 
 
 def group_of(row: Row) -> GroupStats:
     """Return the statistics of a group that has these counts."""
-    first: Any = dict(zip(GROUP_COUNTS, row, strict=False))
-    # In a database, the sum of no seconds is an int.
-    first["load_seconds"] = float(first["load_seconds"])
-    return GroupStats(**first, misses_by_cause=dict(zip(MISSES, map(int, row[len(GROUP_COUNTS) :]), strict=True)))
+    hits, stale_hits, puts, loads, _, _, *misses = map(int, row)
+    causes = dict(zip(MISSES, misses, strict=True))
+    return GroupStats(hits, stale_hits, puts, loads, float(row[4]), causes)
 
 
 def added(one: Row, other: Row) -> Row:

@@ -17,15 +17,15 @@ from functools import partial
 from math import floor, inf
 from operator import add
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from wheelcache.cache import Cache
 from wheelcache.core import IMPLEMENTATION
-from wheelcache.engine.stats import NO_BUCKETS, Row
+from wheelcache.engine.stats import LOAD_BOUNDS
 from wheelcache.errors import CacheClosed, FileUnusable
 from wheelcache.runtime.clock import SystemClock, this_process
 from wheelcache.watch.event_log import Event, add_events, events_in
-from wheelcache.watch.figures import COMBINERS, CacheFigures, Sum, WorkerFigures
+from wheelcache.watch.figures import COMBINERS, CacheFigures, Process, Sum, WorkerFigures
 from wheelcache.watch.group_tables import reset_groups, totals_in
 from wheelcache.watch.inquiries import Inspector, add_request
 from wheelcache.watch.observers import observer_of
@@ -34,7 +34,7 @@ from wheelcache.watch.publisher import INTERVAL
 from wheelcache.watch.recorder import Recorder
 from wheelcache.watch.rehearsals import Outcome, modes_in, put_mode, rehearsed_in
 from wheelcache.watch.releases import TOGETHER, Release, releases_in
-from wheelcache.watch.rows import COUNTS, NOTHING, reading_of
+from wheelcache.watch.rows import COUNTS, NOTHING, Row, reading_of
 from wheelcache.watch.site_file import USE, SiteFile, lives
 from wheelcache.watch.spans import Span, Within
 from wheelcache.watch.tables import (
@@ -70,7 +70,7 @@ _SUMMED: Final[dict[str, tuple[str, ...]]] = {
     "store_errors": ("read_errors", "write_errors"),
     **{name: (name,) for name in ("loads", "load_timeouts", "refreshes_dropped", "pages_variants_removed")},
     "store_refused": ("read_refused", "write_refused"),
-    "store_calls": tuple(f"{kind}_{place}" for kind in ("read", "write") for place in range(len(NO_BUCKETS))),
+    "store_calls": tuple(f"{kind}_{place}" for kind in ("read", "write") for place in range(len(LOAD_BOUNDS) + 1)),
 }
 """The counts of an ``OverviewStep``, and the columns of which each is the sum."""
 
@@ -202,9 +202,8 @@ class Site:
         known = {each.name for each in self.caches if each.workers} if found else ()
         for cache in self.own:
             if cache.name == name and self._is_added(cache, known):
-                recorder, thread = observer_of(cache).recorder, observer_of(cache).thread()
-                process = _Process(*this_process(), recorder.time(), thread, IMPLEMENTATION)
-                add(_own_process(cache), {"worker": OWN, **process._asdict()})
+                one = _own_process(cache)
+                add(one, {"worker": OWN, **one.processes[OWN]._asdict()})
         places = sorted(found, key=lambda process: (process[1], process[0]))
         return [total.of_worker(**given) for total, given in map(found.__getitem__, places)]
 
@@ -324,11 +323,8 @@ class Site:
             if one.gauges["is_shared"]:
                 # One bound for all workers of the machine.
                 one.gauges |= {bound: one.settings[bound] for bound in BOUNDS}
-            one.processes = frozenset(OWN if each in self._own_processes else each for each in of_cache)
-            one.pids = frozenset(living[each].pid for each in of_cache)
-            one.refused = sum(living[each].thread == "refused" for each in of_cache)
-            one.published = max(living[each].published for each in of_cache)
-            one.cores = frozenset(living[each].core for each in of_cache)
+            one.processes = {OWN if each in self._own_processes else each: living[each] for each in of_cache}
+            one.published = max(each.published for each in one.processes.values())
         return {names[number]: one for number, one in found.items()}
 
     # Events, requests, resets.
@@ -471,22 +467,12 @@ _TOGETHER: Final = ", ".join(
 """Combines the gauges of several workers. A sum is null if one of them is."""
 
 
-class _Process(NamedTuple):
-    """A row of ``processes``."""
-
-    pid: int
-    started: float
-    published: float
-    thread: str
-    core: str
-
-
-def _processes(db: sqlite3.Connection, file: SiteFile) -> tuple[dict[int, _Process], list[int]]:
+def _processes(db: sqlite3.Connection, file: SiteFile) -> tuple[dict[int, Process], list[int]]:
     """Return the living processes by their number, and the numbers of the others."""
     living, dead = {}, []
-    for process, *row in db.execute(f"SELECT id, {', '.join(_Process._fields)} FROM processes"):
+    for process, *row in db.execute(f"SELECT id, {', '.join(Process._fields)} FROM processes"):
         if lives(file.alive(process)):
-            living[process] = _Process(*row)
+            living[process] = Process(*row)
         else:
             dead.append(process)
     return living, dead
@@ -568,6 +554,7 @@ def _own_process(cache: Cache) -> Sum:
         raise CacheClosed(f"the cache {cache.name!r} was closed")
     observer = observer_of(cache)
     pid, started = this_process()
+    process = Process(pid, started, observer.recorder.time(), observer.thread(), IMPLEMENTATION)
     counts, own_gauges, groups = reading_of(observer.stats())
     with USE.lock:
         values = observer.recorder.row_of_worker(own_gauges, observer.state())
@@ -578,9 +565,6 @@ def _own_process(cache: Cache) -> Sum:
         paths=no_paths() if pages is None else of_site(pages.paths()),
         counts=counts,
         since=started,
-        processes=frozenset((OWN,)),
+        processes={OWN: process},
         gauges=gauges,
-        refused=int(observer.thread() == "refused"),
-        cores=frozenset((IMPLEMENTATION,)),
-        pids=frozenset((pid,)),
     )

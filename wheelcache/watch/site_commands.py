@@ -255,7 +255,7 @@ def clear(caches: Caches, name: str | None) -> Report:
             continue
         found = figures[each]
         site.ask(CLEAR, each)
-        many = f"{found.workers} workers" if found.workers > 1 else f"worker {found.pids[0]}"
+        many = f"{found.workers} workers" if found.workers > 1 else f"worker {next(iter(found.processes)).pid}"
         size, within = found.stats.size, 2 * INTERVAL
         document.append({"cache": each, "workers": found.workers, "entries": size})
         view.append(f"{each!r}: asked {many} to remove {size:,} entries, within {within:g} seconds.")

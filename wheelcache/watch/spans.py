@@ -6,12 +6,12 @@ from collections import defaultdict, namedtuple
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from wheelcache.engine.stats import Row, Stats
+from wheelcache.engine.stats import Stats
 from wheelcache.watch.figures import CacheFigures
 from wheelcache.watch.group_tables import groups_between, seconds_between
 from wheelcache.watch.key_groups import SECONDS, Groups, GroupSteps, merged
 from wheelcache.watch.recorder import Steps
-from wheelcache.watch.rows import NOTHING, added, reading_of, stats_of
+from wheelcache.watch.rows import NOTHING, Row, added, reading_of, stats_of
 from wheelcache.watch.tables import HOUR, LEVELS, LONG_STEP, NUMBERS, OF_NAME, STEP
 
 if TYPE_CHECKING:
@@ -119,10 +119,10 @@ class Within:
                 by_start[span.start_of(start)] += number
 
     def total(self) -> Stats:
-        """Return the sums of the counts, with the present gauges."""
+        """Return the sums of the counts, also by groups of keys, with the present gauges."""
         stats, rows = self._figures.stats, self._rows.values()
         counts = tuple(map(sum, zip(*rows, strict=True)))[len(LEVELS) :] if rows else NOTHING
-        return stats_of(counts, reading_of(stats).gauges, stats.by_guest.keys())
+        return stats_of(counts, reading_of(stats).gauges, stats.by_guest.keys(), self.groups)
 
     def steps(self, span: Span) -> dict[int, Any]:
         """Return the ``Step`` by start, oldest first, of the span that was read."""

@@ -61,4 +61,4 @@ def pool():
 @pytest.fixture
 def steady(monkeypatch):
     """Remove the random factor of the back-off times: 1, 2, 4 ... 60 seconds."""
-    monkeypatch.setattr("wheelcache.engine.loading.backoff.random", lambda: 1.0)
+    monkeypatch.setattr("wheelcache.engine.loading.failures.random", lambda: 1.0)

@@ -3,14 +3,11 @@
 import asyncio
 import threading
 from contextvars import copy_context
-from functools import partial
 
 from tests.runtime.background import is_idle, until_tasks_end
 from tests.waiting import PATIENCE, until
-from wheelcache.engine.loading.policy import PLAIN
+from wheelcache.engine.entry_writer import EntryWriter
 from wheelcache.engine.turns import Is, Turns
-from wheelcache.engine.writing.entry_writer import EntryWriter
-from wheelcache.runtime.steps import Call, result, run
 
 
 class Held:
@@ -71,19 +68,6 @@ def returns(value):
 
 def unreached(*args):
     raise AssertionError("this loader is not to run")
-
-
-def steps_of_many(cache, keys, loader, ttl=10):
-    """Return the steps that load ``keys`` by one call of ``loader(keys)``."""
-
-    def read(keys):
-        return result((yield Call(partial(loader, keys))))
-
-    return cache.engine.loads().load_many(keys, read, ttl, PLAIN)
-
-
-def load_many(cache, keys, loader, ttl=10):
-    return run(steps_of_many(cache, keys, loader, ttl))
 
 
 class InThreads:

@@ -1,6 +1,6 @@
 """The time until a failed key is tried again."""
 
-from wheelcache.engine.loading.backoff import KEYS_AT_MOST, Backoff
+from wheelcache.engine.loading.failures import KEYS_AT_MOST, Backoff
 
 
 def test_pauses_double_up_to_a_minute_and_overflow_nothing(steady):

@@ -7,13 +7,17 @@ from itertools import count
 
 import pytest
 
-from tests.engine.loading.harness import Held, load_many, outcome, returns, unreached
+from tests.engine.loading.harness import Held, outcome, returns, unreached
+from tests.guests import has
 from tests.runtime.interruptions import Delivery, Worker, compiled_core, quiet
 from tests.waiting import PATIENCE, until
 from wheelcache import Cache, ManualClock
 from wheelcache.runtime.worker_pool import WorkerPool
 
 pytestmark = [pytest.mark.deep, compiled_core]
+
+if has("near_cache"):
+    from tests.near_cache.many import load_many
 
 KEYS = ("k", "other", "stale")
 
@@ -40,9 +44,10 @@ OPERATIONS = {
         1,
     ),
     "a timed load": (lambda cache: cache.get_or_load("k", returns(7), timeout=PATIENCE), 1),
-    "many": (lambda cache: load_many(cache, ["k", "other"], returns({"k": 7})), 0),
     "a value read beside": (lambda cache: cache.engine.loads().reconcile("stale", 7), 0),
 }
+if has("near_cache"):
+    OPERATIONS["many"] = lambda cache: load_many(cache, ["k", "other"], returns({"k": 7})), 0
 
 
 def make():

@@ -4,7 +4,7 @@ import threading
 
 from tests.engine.loading.harness import Held, assert_counts, returns, unreached
 from tests.waiting import PATIENCE, until, until_waiting, waiting
-from wheelcache.engine.loading.policy import LoadPolicy
+from wheelcache.engine.loading.request import LoadPolicy
 from wheelcache.runtime.steps import run
 
 

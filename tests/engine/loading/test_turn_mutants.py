@@ -4,9 +4,9 @@ import pytest
 
 from tests.engine.loading import test_load_steps as steps
 from wheelcache.core.contract import MISSING
+from wheelcache.engine.entry_writer import EntryWriter
 from wheelcache.engine.loading.loads import Loads
 from wheelcache.engine.turns import Is, Turn, Turns
-from wheelcache.engine.writing.entry_writer import EntryWriter
 
 
 def never_late(patch):
@@ -29,7 +29,7 @@ def claimed_by_all(patch):
         turns.open[turn.key] = turn
         return True
 
-    patch(Turns, "_open", open_in_any_case)
+    patch(Turns, "claim", open_in_any_case)
 
 
 def without_another_look(patch):

@@ -184,11 +184,15 @@ class Process:
         """Return what the holder of a lease does with the value that it reads from the truth after this."""
         self._count("leases")
         cache, tags = self.cache, [_tag(key), _leased(key)]
-        # The set that may follow answers this miss: it is refused after a drop of one of the tags.
-        cache.engine.misses().note(_leased(key))
+        # A set that answers this miss is refused after a drop of one of the tags.
+        misses = cache.engine.misses()
+        misses.note(_leased(key))
         fill = LeasedReads(cache.engine).fill(_leased(key))
         ways = {
-            lambda value: cache.set(_leased(key), value, 60, tags=tags): 60,
+            # As a backend does.
+            lambda value: cache.engine.set(
+                *(_leased(key), value, 60), tags=tags, since=misses.count_computation(_leased(key))
+            ): 60,
             # As a TieredCache does.
             lambda value: fill(value, tags): 15,
             lambda value: cache.delete(_leased(key)): 10,

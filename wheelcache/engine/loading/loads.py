@@ -17,32 +17,35 @@ caller waiting.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from inspect import isawaitable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Final
 
-from wheelcache.core.access import MAX_FAST_TTL, SECONDS, TTL, Lifetime, Serialized
-from wheelcache.core.contract import MISSING, STORED, Core, Record
+from wheelcache.core.access import MAX_FAST_TTL, SECONDS, Lifetime, Serialized
+from wheelcache.core.contract import MISSING, STORED, Core, Record, Removals
 from wheelcache.engine.codec import NOT_DECODED, Codec
+from wheelcache.engine.entry_writer import EntryWriter
 from wheelcache.engine.keys import KeyProxies, unwrap
-from wheelcache.engine.loading.adaptive import WithPrevious, check_has_no_refresh_ahead, takes_previous
-from wheelcache.engine.loading.backoff import Backoff
-from wheelcache.engine.loading.policy import LoadPolicy
-from wheelcache.engine.loading.request import LoadRequest, Stored, Tagged, Target, Unstored, computed, untagged
-from wheelcache.engine.observer import Observer
-from wheelcache.engine.stats import LOAD_COUNTS, Meter
-from wheelcache.engine.turns import End, Turn, Turns, enter, led
+from wheelcache.engine.loading.failures import Backoff
+from wheelcache.engine.loading.misses import Misses
+from wheelcache.engine.loading.request import (
+    LoadPolicy,
+    LoadRequest,
+    Tagged,
+    Unstored,
+    WithPrevious,
+    check_has_no_refresh_ahead,
+    computed,
+    takes_previous,
+)
+from wheelcache.engine.turns import End, Turn, Turns, led
 from wheelcache.runtime.steps import (
     InSteps,
     Loader,
     Outcome,
     Steps,
-    StepsTo,
     as_it_is,
-    call,
     drive,
     drive_async,
-    outcome_of,
     result,
 )
 
@@ -57,15 +60,14 @@ class Loads:
 
     Args:
         core: the core of the cache.
-        target: stores the values.
+        writer: stores the values.
         keys: adapts the callers' keys.
-        start_jobs: called at a failed load, since a cache whose loads all fail has no writes.
+        misses: counts the misses and the loads.
 
     Attributes:
         load: returns the steps of ``get`` for a caller that may have to wait: see ``WaitingLoads``.
         refresh: returns the steps to ``found``, the present value of the request's key, which is loaded again.
         turns: the loads in progress, and the refreshes that wait for a thread.
-        counts: the counts of the loads.
         backoff: the keys whose loads fail.
         is_closed: whether the cache is closed, so that loads in progress fail quietly.
     """
@@ -73,17 +75,15 @@ class Loads:
     load: Callable[[LoadRequest], Steps]
     refresh: Callable[[LoadRequest, Any], Steps]
 
-    def __init__(self, core: Core, target: Target, keys: KeyProxies, start_jobs: Callable[[], object]) -> None:
+    def __init__(self, core: Core, writer: EntryWriter, keys: KeyProxies, misses: Misses) -> None:
         self._core = core
-        self._target = target
+        self._writer = writer
         self._keys = keys
-        self._start_jobs = start_jobs
+        self._misses = misses
         self.turns = Turns(core, core.watch)
-        self.counts = Meter(*LOAD_COUNTS)
+        self.counts = misses.counts
         self.backoff = Backoff()
         self.is_closed = False
-        self._observer: Observer | None = None
-        self._is_left_out: Callable[[Any], bool] | None = None
 
     # Requests.
 
@@ -113,13 +113,15 @@ class Loads:
             check_has_no_refresh_ahead(ttl, policy)
         elif not (ttl is None or (type(ttl) in SECONDS and 0 < ttl < MAX_FAST_TTL)):
             is_alone = ttl <= 0
-            ttl = ttl if is_alone else self._target.seconds(ttl)
-        plain, _ = self._target.adapt_and_pop_miss(key)
+            ttl = ttl if is_alone else self._writer.seconds(ttl)
+        plain = key if type(key) is str else self._keys.adapt(key)
+        if self._misses.scopes:
+            self._misses.pop_miss(plain)
         if passes_previous is None:
             passes_previous = type(loader) is not InSteps and takes_previous(loader)
         if passes_previous:
             loader = WithPrevious(key, loader, self.previous, as_it_is if codec is None else codec.decode)
-        names = self._target.tag_names(plain, tags) if tags or type(plain) is not str else ()
+        names = self._writer.tag_names(plain, tags) if tags or type(plain) is not str else ()
         request = LoadRequest(plain, key, loader, ttl, policy, names, codec)
         if is_alone:
             request.stay_alone()
@@ -134,7 +136,7 @@ class Loads:
         if callable(ttl):
             check_has_no_refresh_ahead(ttl, policy)
             return False
-        seconds = self._target.seconds(ttl)
+        seconds = self._writer.seconds(ttl)
         if value is None and policy.negative_ttl is not None:
             seconds = policy.negative_ttl
         if policy.refresh_ahead is None or seconds is None:
@@ -180,12 +182,16 @@ class Loads:
         stored = TAKEN
         if request.is_at_once:
             turn = Turn(self.turns, request.key, request.watched, request.names)
-            with turn, turn:
-                try:
-                    stored = self.begin(turn, request)
-                    if stored is MISSING:
-                        stored = self.finish(turn, request, request.complete(request.loader()))
-                except BaseException as error:
+            try:
+                stored = self.begin(turn, request)
+                if stored is MISSING:
+                    stored = self.finish(turn, request, request.complete(request.loader()))
+                    turn.exit()
+                else:
+                    turn.close()
+            except BaseException as error:
+                # Entering this block takes no Python code, so no other exception arrives in between.
+                with turn, turn:
                     if stored is MISSING:
                         self.fail(turn, request, error)
                     raise
@@ -201,25 +207,9 @@ class Loads:
 
     async def aget(self, request: LoadRequest, found: Any = MISSING) -> Any:
         """Do the same as ``get`` in a task, and await an awaitable result of the loader."""
-        if found is not MISSING:
-            return result(await drive_async(self.refresh(request, found)))
-        stored = TAKEN
-        if request.is_at_once:
-            turn = Turn(self.turns, request.key, request.watched, request.names)
-            with turn, turn:
-                try:
-                    stored = self.begin(turn, request)
-                    if stored is MISSING:
-                        value = request.loader()
-                        value = request.complete(await value if isawaitable(value) else value)
-                        stored = self.finish(turn, request, value)
-                except BaseException as error:
-                    if stored is MISSING:
-                        self.fail(turn, request, error)
-                    raise
-        if stored is TAKEN:
-            stored = result(await drive_async(self.load(request)))
-        if type(stored) is not Serialized or request.codec is None:
+        steps = self.load(request) if found is MISSING else self.refresh(request, found)
+        stored = result(await drive_async(steps))
+        if type(stored) is not Serialized or request.codec is None or found is not MISSING:
             return stored
         try:
             return request.codec.loads(stored)
@@ -230,7 +220,7 @@ class Loads:
     def _again(self, request: LoadRequest, stored: Any, error: Exception) -> LoadRequest | None:
         """Remove a value that cannot be decoded. Return the request of another one, or None if the caller of
         ``request`` has computed the value."""
-        self._target.remove_undecoded(request.key, stored, error)
+        self._writer.remove_undecoded(request.key, stored, error)
         return request.again() if request.computed is MISSING else None
 
     # The two ends of a load. The code that leads a turn calls ``begin``, the loader, and then ``finish`` or ``fail``.
@@ -279,50 +269,44 @@ class Loads:
             value: the stored form of the value, which may be Unstored or Tagged. MISSING if there is none to store.
 
         Raises:
-            Exception: an error of the weigher, with which the turn has ended.
+            Exception: an error of the weigher. The caller calls ``fail``.
         """
-        stored: Stored | None = None
+        stored: tuple[int, Removals | None] | None = None
         source = request.policy.source
         turn.loader_returned = True
-        try:
-            if value is MISSING:
-                # The store has no value.
-                pass
-            elif type(value) is Unstored:
-                request.is_computed &= value.is_computed
+        if type(value) is Unstored:
+            request.is_computed &= value.is_computed
+            value = value.value
+        elif value is not MISSING:
+            if type(value) is Tagged:
+                turn.names = request.names = self._writer.tag_names(turn.key, value.tags)
                 value = value.value
-            else:
-                if type(value) is Tagged:
-                    turn.names = request.names = self._target.tag_names(turn.key, value.tags)
-                    value = value.value
-                # A turn that is ALONE has no watch.
-                if turn.watch is not None and turn.ended is None and not turn.is_superseded:
-                    ttl, grace = (request.ttl, request.grace) if source is None else source.lifetime(turn.key)
-                    stored = self._target.store(turn.key, value, ttl, grace, turn.watch, request.names, request.group)
-            if turn.is_superseded or (
-                source is not None and source.keeps_for_outages and (stored is None or not stored[0] & STORED)
-            ):
-                # Drop an older value before the caller continues: a thread that superseded the turn may be slower. A
-                # watch that was broken between its beginning and that of the turn shows a store of such a value.
-                self.drop_other(turn.key, value)
-            if request.is_computed and source is None:
-                self.count(request.watched, self._core.now() - request.started, request.group)
-            if self.backoff.failures:
-                self.backoff.succeeded(turn.key)
-            turn.end(End.VALUE, value)
-        except BaseException as error:
-            self.fail(turn, request, error)
-            raise
-        if stored is not None and (stored[0] != self._target.usual_outcome or not self._target.is_plain):
-            self._target.announce(*stored)
+            # A turn that is ALONE has no watch.
+            if turn.watch is not None and turn.ended is None and not turn.is_superseded:
+                ttl, grace = (request.ttl, request.grace) if source is None else source.lifetime(turn.key)
+                stored = self._writer.store(turn.key, value, ttl, grace, turn.watch, request.names, request.group)
+        if turn.is_superseded or (
+            source is not None and source.keeps_for_outages and (stored is None or not stored[0] & STORED)
+        ):
+            # Drop an older value before the caller continues: a thread that superseded the turn may be slower. A watch
+            # that was broken between its beginning and that of the turn shows a store of such a value.
+            self.drop_other(turn.key, value)
+        if request.is_computed and source is None:
+            self._misses.count_load(request.watched, self._core.now() - request.started, request.group)
+        if self.backoff.failures:
+            self.backoff.succeeded(turn.key)
+        turn.end(End.VALUE, value)
+        if stored is not None and (stored[0] != self._writer.usual_outcome or not self._writer.is_plain):
+            self._writer.announce(*stored)
         return value
 
     def outcome(self, turn: Turn, request: LoadRequest, value: Any) -> Outcome:
-        """Do the same as ``finish``, and return an error instead of raising it."""
+        """Do the same as ``finish``, and return an error instead of raising it, after ``fail``."""
         # Not in the callers: Python raises a signal's exception at a nested ``try``, outside of the outer one.
         try:
             return self.finish(turn, request, value), None
         except BaseException as error:
+            self.fail(turn, request, error)
             return None, error
 
     def fail(self, turn: Turn, request: LoadRequest, error: BaseException, *, is_logged: bool = False) -> None:
@@ -336,34 +320,17 @@ class Loads:
         # A waiter may remove the traceback.
         exc_info = type(error), error, error.__traceback__
         if is_failed_load:
-            self.count(request.watched, self._core.now() - request.started, request.group, has_failed=True)
+            self._misses.count_load(request.watched, self._core.now() - request.started, request.group, has_failed=True)
         turn.end(End.ERROR, error)
         if is_failed_load:
-            self._note(error)
+            self._misses.count_failure(error)
         if is_first and turn.is_joined and isinstance(error, Exception) and not is_logged:
             logger.warning(
                 "Loading %r into the cache %r failed; the callers that wait for it receive copies of the error.",
                 request.caller_key,
-                self._target.name,
+                self._writer.name,
                 exc_info=exc_info,
             )
-
-    def count(self, key: Any, seconds: float, group: str | None = None, *, has_failed: bool = False) -> None:
-        """Count a load of ``key``, a key of the core, that took ``seconds``. Every load is counted here, also the
-        computation by a caller after a miss.
-
-        Args:
-            group: the name of its group of keys; None if the key decides.
-            has_failed: whether the computation raised an exception.
-        """
-        if self._is_left_out is not None and self._is_left_out(key):
-            return
-        # The time is negative if a test has moved the clock back.
-        seconds = max(0.0, seconds)
-        self.counts.ended(seconds, "load_failures" if has_failed else "loads")
-        self._core.count_load(key, seconds, group=group)
-        if self._observer is not None:
-            self._observer.loaded(key, seconds)
 
     def count_end(self, request: LoadRequest, value: Any, *, has_failed: bool) -> None:
         """Count a look-up that has ended as a miss, unless it was counted, or its caller counts it."""
@@ -376,18 +343,11 @@ class Loads:
             request.is_counted = True
             self._core.count_miss(request.watched, request.cause, group=request.group)
 
-    def _note(self, error: BaseException) -> None:
-        """Record ``error``, unless it concerns only the leader of the load, such as a cancellation or an exit."""
-        if isinstance(error, Exception):
-            if self._observer is not None:
-                self._observer.failed(error)
-            self._start_jobs()
-
     def drop_other(self, key: Any, value: Any) -> None:
         """Delete the entry of ``key`` unless its value is known to equal ``value``, which was read from the source."""
         record = self._core.peek(key)
         if record is not None and not _is_same(record.value, value):
-            self._target.delete(key)
+            self._writer.delete(key)
 
     def compute(self, request: LoadRequest) -> Steps:
         """Return the steps to the stored form of a value that the caller computes for itself. It counts as a load."""
@@ -397,14 +357,12 @@ class Loads:
         started = self._core.now()
         value, error = yield from computed(request)
         if request.is_computed:
-            self.count(request.key, self._core.now() - started, request.group, has_failed=error is not None)
+            self._misses.count_load(
+                request.key, self._core.now() - started, request.group, has_failed=error is not None
+            )
             if error is not None:
-                self._note(error)
+                self._misses.count_failure(error)
         return value, error
-
-    def leave_out(self, is_left_out: Callable[[Any], bool]) -> None:
-        """Do not count the loads of the core's keys for which ``is_left_out`` is true: a layer makes their values."""
-        self._is_left_out = is_left_out
 
     # Loads that share turns only with each other.
 
@@ -418,7 +376,7 @@ class Loads:
         """
         plain = self._keys.adapt(key)
         request = LoadRequest(
-            _apart(plain), key, loader, None, policy, self._target.tag_names("", tags) if tags else ()
+            _apart(plain), key, loader, None, policy, self._writer.tag_names("", tags) if tags else ()
         )
         request.watched = plain
         return request
@@ -445,69 +403,6 @@ class Loads:
             for key in keys:
                 self.turns.supersede(_apart(self._keys.adapt(key)))
 
-    # Many keys.
-
-    def load_many(
-        self,
-        callers_keys: Iterable[Any],
-        read: Callable[[list[Any]], StepsTo[Mapping[Any, Any]]],
-        ttl: TTL,
-        policy: LoadPolicy,
-    ) -> Steps:
-        """Return the result of ``read(keys)``, which is called once, for all keys. Store its values, except for keys
-        that other callers are loading: see ``reconcile``. This counts no look-ups."""
-        seconds = self._target.seconds(ttl)
-        now = self._core.now()
-        requests = {}
-        for caller_key in callers_keys:
-            key, _ = self._target.adapt_and_pop_miss(caller_key)
-            requests[key] = request = LoadRequest(key, caller_key, _no_loader, seconds, policy)
-            request.started = now
-        turns: list[Turn] = []
-        try:
-            for key in requests:
-                turn = Turn(self.turns, key)
-                turns.append(turn)
-                if not self.turns.claim(turn):
-                    turns.pop()
-            keys = [request.caller_key for request in requests.values()]
-            enter(turns)
-            values, error = yield from call(InSteps(lambda: outcome_of(read(keys))))
-            if error is None:
-                error = self._loaded_many(turns, requests, values)
-            if error is not None:
-                for turn in turns:
-                    if turn.ended is None:
-                        self.fail(turn, requests[turn.key], error)
-                return None, error
-        finally:
-            # Twice: the second call completes an interrupted one.
-            try:
-                _close_all(turns)
-            finally:
-                _close_all(turns)
-        led = {turn.key for turn in turns}
-        for key, request in requests.items():
-            if key not in led:
-                self.reconcile(request.caller_key, untagged(values.get(request.caller_key, MISSING)))
-        return values, None
-
-    def _loaded_many(
-        self, turns: list[Turn], requests: Mapping[Any, LoadRequest], values: Mapping[Any, Any]
-    ) -> BaseException | None:
-        for turn in turns:
-            request = requests[turn.key]
-            if request.caller_key in values:
-                _, error = self.outcome(turn, request, values[request.caller_key])
-                if error is not None:
-                    return error
-            else:
-                # Nothing was found, which counts as a load, too.
-                if request.policy.source is None:
-                    self.count(request.watched, self._core.now() - request.started, request.group)
-                turn.end(End.AGAIN)
-        return None
-
     def reconcile(self, key: Any, value: Any) -> None:
         """Drop the entry of ``key`` unless its value equals ``value``, which was just read from the source (MISSING if
         there was none). A load in progress does not store its value, since either value may be the older one."""
@@ -516,10 +411,6 @@ class Loads:
         self.drop_other(key, value)
 
     # Monitoring and lifecycle.
-
-    def observe(self, observer: Observer) -> None:
-        """Report the loads that end from now on to ``observer``."""
-        self._observer = observer
 
     def keys_in_progress(self) -> list[Any]:
         """Return the keys that are being loaded. Deleting a pattern deletes them, too."""
@@ -537,7 +428,6 @@ class Loads:
     def after_fork_in_child(self) -> None:
         """Forget the loads and refreshes, whose callers and threads are in the parent process."""
         self.turns.after_fork_in_child()
-        self.counts.count_from_zero()
 
     def close(self) -> None:
         """Let the loads in progress fail quietly with the error of the core's gate, which is shut for good."""
@@ -545,18 +435,9 @@ class Loads:
         self.forget_failures()
 
 
-def _close_all(turns: list[Turn]) -> None:
-    for turn in turns:
-        turn.close()
-
-
 def _apart(key: Any) -> tuple[str, Any]:
     """Return the key of the turns of loads apart, for a key of the core."""
     return "load", key
-
-
-def _no_loader() -> Any:
-    """Stand in for the loader of a value that was loaded together with others."""
 
 
 def _is_same(one: Any, other: Any) -> bool:

@@ -16,11 +16,9 @@ from wheelcache.core.contract import MISSING
 from wheelcache.core.python_core import Tally
 from wheelcache.engine.codec import NOT_DECODED
 from wheelcache.engine.keys import group_of
-from wheelcache.engine.loading.adaptive import PREVIOUS
 from wheelcache.engine.loading.loads import Loads
 from wheelcache.engine.loading.memoized_methods import Instances, MemoizedMethod, is_in_class
-from wheelcache.engine.loading.policy import LoadPolicy
-from wheelcache.engine.loading.request import LoadRequest
+from wheelcache.engine.loading.request import PREVIOUS, LoadPolicy, LoadRequest
 from wheelcache.engine.stats import hit_ratio
 from wheelcache.runtime.steps import Steps, as_it_is, drive, result, run_async
 

@@ -6,20 +6,30 @@ Each is written as steps: see ``steps``. Each ``finally`` here ends the turns of
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Hashable
 from typing import Any, cast
 
-from wheelcache.core.contract import MISSING, Core, Record, Times
-from wheelcache.engine.loading.background import BACKGROUND, Background, Handed, MakeContext, stay_with_callers
-from wheelcache.engine.loading.background_loads import BackgroundLoads
+from wheelcache.core.contract import MISSING, Core, Record, Removals, Times
+from wheelcache.engine.entry_writer import EntryWriter
+from wheelcache.engine.loading.background import (
+    BACKGROUND,
+    Background,
+    Handed,
+    MakeContext,
+    made_for_load,
+    stay_with_callers,
+    within,
+)
+from wheelcache.engine.loading.failures import error_for_waiter
 from wheelcache.engine.loading.loads import TAKEN, Loads
-from wheelcache.engine.loading.policy import Receivers
-from wheelcache.engine.loading.request import LoadRequest, Target, computed
-from wheelcache.engine.loading.shared_errors import error_for_waiter
+from wheelcache.engine.loading.request import LoadRequest, Receivers, computed
 from wheelcache.engine.turns import End, Is, Turn, enter, wait_until
 from wheelcache.errors import LoadDeadlock, LoadTimeout
 from wheelcache.runtime.clock import SystemClock
-from wheelcache.runtime.steps import Outcome, Steps, StepsTo, Wait
+from wheelcache.runtime.steps import Outcome, Steps, StepsTo, Wait, result
+
+logger = logging.getLogger("wheelcache")
 
 
 class WaitingLoads:
@@ -27,15 +37,16 @@ class WaitingLoads:
 
     Args:
         loads: the loads of the cache, whose ``load`` and ``refresh`` are those of this object.
-        target: see ``Loads``.
-        background_context: see ``Cache``.
+        writer: see ``Loads``.
+        context: the option ``background_context`` of the cache.
     """
 
-    def __init__(self, core: Core, loads: Loads, target: Target, background_context: MakeContext | None) -> None:
+    def __init__(self, core: Core, loads: Loads, writer: EntryWriter, context: MakeContext | None) -> None:
         self._core = core
         self._loads = loads
-        self._turns, self._counts = loads.turns, loads.counts
-        self._in_background = BackgroundLoads(core, target, loads, background_context)
+        self._turns, self._counts, self._backoff = loads.turns, loads.counts, loads.backoff
+        self._writer = writer
+        self._context = context
 
     def load(self, request: LoadRequest) -> Steps:
         """Return the steps of ``get``: to wait for another caller, to serve a stale value, or to load elsewhere."""
@@ -48,10 +59,10 @@ class WaitingLoads:
         request.cause = self._core.miss_cause(request.watched)
         try:
             # With a timeout, a fresh value is preferred for that long, unless loading failed recently.
-            if policy.stale.seconds and (policy.timeout is None or not self._in_background.may_try(request.key)):
+            if policy.stale.seconds and (policy.timeout is None or not self._may_try(request.key)):
                 stale = self._stale(request, Receivers.ALL)
                 if stale is not MISSING:
-                    yield from self._in_background.start_refresh(request, background)
+                    yield from self._start_refresh(request, background)
                     return stale, None
             deadline = None if policy.timeout is None else SystemClock.steady() + policy.timeout
             while outcome is None:
@@ -67,7 +78,7 @@ class WaitingLoads:
         times = self._core.times(request.key)
         if times is not None:
             request.fresh_until = times.fresh_until
-        yield from self._in_background.start_refresh(request, (yield BACKGROUND))
+        yield from self._start_refresh(request, (yield BACKGROUND))
         return found, None
 
     def _take_turn(
@@ -93,7 +104,7 @@ class WaitingLoads:
             if found is not MISSING:
                 return found, None
             if deadline is not None and not stay_with_callers():
-                handed = self._in_background.hand_over(turn, request, deadline, background)
+                handed = self._hand_over(turn, request, deadline, background)
                 if handed is Handed.TAKEN:
                     return (yield from self._wait_for_own(turn, request, deadline))
                 if handed is Handed.NO_ROOM:
@@ -156,6 +167,114 @@ class WaitingLoads:
         # Any other error (a cancellation, an exit) is about the leader, not about the value.
         return None
 
+    # In the background.
+
+    def _start_refresh(self, request: LoadRequest, background: Background) -> StepsTo[None]:
+        """Begin to load a value, unless that is in progress, or not wanted any longer, or has failed recently."""
+        turn = Turn(self._turns, request.key, request.watched, request.names)
+        # Until a thread is free, other callers may load the value themselves.
+        turn.is_queued = True
+        steps = self._run(turn, request, background, is_refresh=True)
+        try:
+            if not (self._may_try(request.key) and self._is_wanted(request) and self._turns.claim(turn)):
+                return
+            if stay_with_callers():
+                self._counts.add("refreshes")
+                result((yield from steps))
+                return
+            request.contexts = made_for_load(self._context)
+            started = background.refresh(steps, turn)
+            self._counts.add("refreshes" if started else "refreshes_dropped")
+            if not started:
+                turn.give_up()
+        except BaseException:
+            turn.give_up()
+            raise
+
+    def _hand_over(self, turn: Turn, request: LoadRequest, deadline: float, background: Background) -> Handed:
+        """Let a pool or a task load a value for which the caller will wait until ``deadline``."""
+        request.contexts = made_for_load(self._context)
+        turn.is_awaited = True
+        # The caller computes the value no longer, so it may ask for it again after its timeout.
+        turn.exit()
+        handed = background.load(self._run(turn, request, background), turn, deadline)
+        if handed is Handed.TAKEN:
+            turn.is_handed_over = True
+        elif handed is Handed.NO_ROOM:
+            self._counts.add("refreshes_dropped")
+        else:
+            enter((turn,))
+        return handed
+
+    def _may_try(self, key: Any) -> bool:
+        """Return whether no load of ``key`` has failed recently."""
+        return self._backoff.is_over(key, self._core.now())
+
+    def _is_wanted(self, request: LoadRequest) -> bool:
+        """Return whether the entry was neither deleted nor loaded since the caller looked."""
+        times = self._core.times(request.key)
+        return times is not None and times.fresh_until <= request.fresh_until
+
+    def _run(self, turn: Turn, request: LoadRequest, background: Background, *, is_refresh: bool = False) -> Steps:
+        try:
+            if not self._turns.starts(turn):
+                return None, None
+            if is_refresh:
+                if not self._is_wanted(request):
+                    return None, None
+                request.started = self._core.now()
+            enter((turn,))
+            value, error = yield from within(request.contexts, computed(request))
+            if error is None:
+                _, error = self._loads.outcome(turn, request, value)
+            elif not (isinstance(error, Exception) or (background.blocking and not stay_with_callers())):
+                # A cancellation: the loop, or the caller that runs this, ends.
+                self._loads.fail(turn, request, error)
+                return None, error
+            if error is not None:
+                self._failed(turn, request, error, is_refresh)
+            return None, None
+        finally:
+            # Twice: the second call completes an interrupted one.
+            try:
+                turn.end(End.AGAIN)
+            finally:
+                turn.end(End.AGAIN)
+                turn.exit()
+                # From Python 3.12 on, the frames of the error's traceback refer to this one: they would be a cycle with
+                # the error, and with the turn, which has it too.
+                error = None
+                del turn
+
+    def _failed(self, turn: Turn, request: LoadRequest, error: BaseException, is_refresh: bool) -> None:
+        if self._loads.is_closed:
+            turn.end(End.ERROR, error)
+            return
+        pause = self._backoff.failed(request.key, self._core.now())
+        removed: Removals = []
+        if request.policy.stale.receivers is Receivers.ALL and not request.policy.fail_safe:
+            # A stale value would be served as if nothing had happened, and no caller would ever see the error.
+            self._core.delete(request.key, only_dead=True, removed=removed)
+        # Otherwise it is raised to the caller.
+        is_logged = is_refresh or request.policy.fail_safe or request.given_up
+        self._loads.fail(turn, request, error, is_logged=is_logged)
+        try:
+            if is_logged:
+                self._log_failure(request, error, pause)
+        finally:
+            if removed:
+                self._writer.announce(0, removed)
+
+    def _log_failure(self, request: LoadRequest, error: BaseException, pause: float) -> None:
+        """Log an error that is not raised to the caller."""
+        logger.warning(
+            "Loading %r into the cache %r failed; the next refresh waits for %.1f s.",
+            request.caller_key,
+            self._writer.name,
+            pause,
+            exc_info=error,
+        )
+
     # Stale values.
 
     def _stale(self, request: LoadRequest, receivers: Receivers) -> Any:
@@ -190,8 +309,8 @@ class WaitingLoads:
         """Do the same for the caller's own load, and log an error that the caller does not see."""
         outcome = self._or_stale(request, error)
         if outcome[1] is None:
-            pause = self._loads.backoff.failed(request.key, self._core.now())
-            self._in_background.log_failure(request, error, pause)
+            pause = self._backoff.failed(request.key, self._core.now())
+            self._log_failure(request, error, pause)
         return outcome
 
 

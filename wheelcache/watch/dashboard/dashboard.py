@@ -330,7 +330,7 @@ def _effect(figures: CacheFigures, site: Site) -> str:
             f"Takes effect in worker {os.getpid()} only: the workers of this site do not share figures, so other "
             "workers are not notified."
         )
-    pids = [pid for pid in figures.pids if pid != os.getpid()]
+    pids = sorted({each.pid for each in figures.processes} - {os.getpid()})
     if not pids:
         return f"Takes effect in worker {os.getpid()}, the only one."
     if len(pids) > 8:

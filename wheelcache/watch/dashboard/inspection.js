@@ -73,7 +73,6 @@ export class Inspection {
       looks += answer.workers;
       for (const [key, workers] of Object.entries(answer.latest)) counts.set(key, (counts.get(key) ?? 0) + workers);
       this.showHottest(counts, looks);
-      this.showExpensive(answer.computed);
     };
     for (let look = 1; look <= LOOKS; look += 1) {
       const isLast = look === LOOKS;
@@ -120,7 +119,7 @@ export class Inspection {
   }
 
   hideTables() {
-    for (const name of ["found", "hottest", "computed"]) part(this.root, name).hidden = true;
+    for (const name of ["found", "hottest"]) part(this.root, name).hidden = true;
   }
 
   showTable({ heads, rows, is_over: isOver }) {
@@ -134,10 +133,6 @@ export class Inspection {
     this.fill("hottest", ["Key", "Used recently"], sorted.map(([key, n]) => [key, percent(n / looks)]), true);
     const method = `the share of ${plural(looks, "look")} at the 64 entries of a worker that were used last`;
     write(part(this.root, "hottest").querySelector("caption"), `The hottest entries, estimated: ${method}`);
-  }
-
-  showExpensive(keys) {
-    this.fill("computed", ["Key", "At least"], keys.map(([key, seconds]) => [key, duration(seconds)]), true);
   }
 
   fill(name, heads, rows, areKeys) {

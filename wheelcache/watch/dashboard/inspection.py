@@ -111,7 +111,6 @@ def answers(site: Site, token: str, inquiry: Document, at: float) -> dict[str, A
         ``is_over``: whether no more answers are expected. ``text``: the progress, or the answers, in a sentence.
         ``failures``: sentences about workers without an answer. ``heads`` and ``rows``: a table. ``workers``: the
         number of workers that answered. ``latest``: in a sample, the number of workers by key that used it last.
-        ``computed``: in a sample, the most expensive keys, and the seconds that were spent at least.
     """
     pids = {int(number): pid for number, pid in inquiry["asked"].items()}
     given = answers_to(site, pids, token)
@@ -132,7 +131,6 @@ def answers(site: Site, token: str, inquiry: Document, at: float) -> dict[str, A
         "rows": table.rows,
         "workers": len(given.good),
         "latest": Counter(key for _, answer in given.good for key in answer.get("recent", ())),
-        "computed": _most_expensive(given.good),
     }
 
 
@@ -182,14 +180,6 @@ def _entries_of_tag(answers: Given) -> AnswerTable:
     rows = [[str(pid), sum(each["tags"].values())] for pid, each in answers]
     number = sum(count for _, count in rows)
     return AnswerTable(f"{number:,} entries have this tag, in all workers together", ["Worker", "Entries"], rows)
-
-
-def _most_expensive(answers: Given) -> list[list[Any]]:
-    """Return the keys in the samples of all workers that took most time to compute, with the seconds."""
-    found: Counter[str] = Counter()
-    for _, each in answers:
-        found.update(each.get("computed", {}))
-    return [[key, seconds] for key, seconds in found.most_common(LISTED)]
 
 
 def _largest(answers: Given) -> AnswerTable:

@@ -8,13 +8,12 @@ from math import ceil, floor, isfinite
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
-from wheelcache.engine.stats import MISSES, REMOVALS, GroupStats, Stats
+from wheelcache.engine.stats import MISSES, REMOVALS, Stats
 from wheelcache.watch import documents
 from wheelcache.watch.comparison import compare, mark_in
 from wheelcache.watch.dashboard.refusals import BadTarget
 from wheelcache.watch.event_log import CLEARED, KILLED, RESET, Event
 from wheelcache.watch.figures import CacheFigures, WorkerFigures
-from wheelcache.watch.key_groups import group_stats
 from wheelcache.watch.problems import Problem
 from wheelcache.watch.rehearsal_results import COUNTED, findings, result_of
 from wheelcache.watch.releases import Release
@@ -123,9 +122,8 @@ def details(
     name, span = figures.name, span.beginning_at(figures.reset_at or 0.0)
     within = site.within(figures, span, wanted.whole(site, span).until, CHARTED_GROUPS)
     total = within.total()
-    groups: Mapping[str, GroupStats] = group_stats(within.groups)
     if wanted.is_since_reset(figures, site):
-        total, groups = figures.stats, figures.stats.groups
+        total = figures.stats
     steps, releases = within.steps(span), site.releases()
     mark = wanted.mark(releases, span)
     return {
@@ -135,10 +133,10 @@ def details(
         "history": _history(span, steps, within.computing),
         "total": documents.totals(total, figures),
         "times": {"loads": documents.percentiles_ms(total.load_buckets), **_store_times(total)},
-        "groups": documents.groups(groups),
+        "groups": documents.groups(total),
         "store": documents.store(total.store),
         "pages": _pages(figures, total),
-        "cores": list(figures.cores),
+        "cores": figures.cores,
         "workers": [_worker(each) for each in site.workers(name)],
     }
 

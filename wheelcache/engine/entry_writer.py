@@ -1,7 +1,6 @@
 """The path of a write: open the gate, weigh, one step of the core, wake the wheel thread, notify waiters and listener.
 
-Every write by a caller passes through ``EntryWriter.adapt_and_pop_miss`` or ``EntryWriter.adapt_and_outdate_miss``,
-and every TTL through ``EntryWriter.seconds``.
+Every write by a caller passes through ``EntryWriter.adapted``, and every TTL through ``EntryWriter.seconds``.
 """
 
 from __future__ import annotations
@@ -31,11 +30,10 @@ from wheelcache.core.contract import (
 )
 from wheelcache.engine import options
 from wheelcache.engine.codec import UndecodedLog, size_of
+from wheelcache.engine.gate import Gate
 from wheelcache.engine.keys import CALLERS, GROUP, KeyProxies, group_of, unwrap
-from wheelcache.engine.loading.misses import Misses
+from wheelcache.engine.removal_listener import RemovalListener
 from wheelcache.engine.write_watcher import WriteWatcher
-from wheelcache.engine.writing.gate import Gate
-from wheelcache.engine.writing.removal_listener import RemovalListener
 from wheelcache.runtime.reusable import USUAL, check_reusable
 from wheelcache.runtime.wheel_driver import WheelDriver
 
@@ -57,7 +55,6 @@ class EntryWriter(WriteState):
 
     Attributes:
         name: the name of the cache.
-        has_weigher: whether entries have weights.
         listener: notified of removals.
         watchers: notified of writes. Their order does not matter.
         usual_outcome: the outcome of a ``set`` that needs no further work. It equals no outcome if the next write must
@@ -66,7 +63,7 @@ class EntryWriter(WriteState):
 
     __slots__ = (
         *("_attaching", "_start_jobs", "_core", "_driver", "_keys", "_gate", "_ttl", "_undecoded", "_weigher"),
-        *("has_weigher", "listener", "misses", "name", "watchers"),
+        *("listener", "name", "watchers"),
     )
 
     def __init__(
@@ -75,7 +72,6 @@ class EntryWriter(WriteState):
         core: Core,
         driver: WheelDriver,
         listener: RemovalListener,
-        misses: Misses,
         keys: KeyProxies,
         gate: Gate,
         start_jobs: Callable[[], object],
@@ -89,8 +85,6 @@ class EntryWriter(WriteState):
         self._weigher: Weigher | None = (
             partial(size_of, entry_bytes=core.entry_bytes) if weigher is size_of else weigher
         )
-        self.has_weigher = weigher is not None
-        self.misses = misses
         self._keys = keys
         self._ttl: float | None = options.ttl
         self._gate = gate
@@ -144,10 +138,6 @@ class EntryWriter(WriteState):
         return self._driver.is_frozen
 
     def missed(self, key: Any) -> None:
-        """Record that ``key`` was missed, and may be set soon."""
-        self.found_expired(key)
-
-    def found_expired(self, key: Any) -> None:
         """Remove an entry that a call found expired in frozen time: a test may move the time back, but the entry must
         not reappear."""
         if self._driver.is_frozen:
@@ -157,26 +147,11 @@ class EntryWriter(WriteState):
 
     # Writes by callers, with their keys and TTLs.
 
-    def adapt_and_pop_miss(self, key: Any) -> tuple[Any, int]:
-        """Begin a write of a value of ``key``. Return the key for the core, and the moment of the miss that the write
-        answers, or 0.
-
-        The note of the miss is removed, so no later write answers it.
-        """
+    def adapted(self, key: Any) -> Any:
+        """Begin a write of the entry of ``key``. Return the key for the core."""
         if self._gate.is_shut or self._gate.is_closed:
             self._gate.open()
-        key = key if type(key) is str else self._keys.adapt(key)
-        return key, self.misses.pop_miss(key) if self.misses.scopes else 0
-
-    def adapt_and_outdate_miss(self, key: Any) -> Any:
-        """Begin a write that deletes or changes the entry of ``key``, after which no write answers an earlier miss.
-        Return the key for the core."""
-        if self._gate.is_shut or self._gate.is_closed:
-            self._gate.open()
-        key = key if type(key) is str else self._keys.adapt(key)
-        if self.misses.scopes:
-            self.misses.outdate(key)
-        return key
+        return key if type(key) is str else self._keys.adapt(key)
 
     def seconds(self, ttl: TTL) -> float | None:
         """Return ``ttl`` in seconds; None for no expiry.
@@ -191,9 +166,11 @@ class EntryWriter(WriteState):
         return options.ttl("ttl", ttl)
 
     def weigh(self, key: Any, value: Any) -> int:
+        """Return the weight of an entry, whose key is that of the core; 0 without a weigher."""
         if self._weigher is None:
             return 0
-        return options.whole("the result of the weigher", self._weigher(unwrap(key), value))
+        weight = self._weigher(key if type(key) is str else unwrap(key), value)
+        return weight if type(weight) is int and weight >= 0 else options.whole("the result of the weigher", weight)
 
     def _labels(self, key: Any, tags: tuple[str, ...], since: int = 0, group: str | None = None) -> Labels | None:
         names = self.tag_names(key, tags) if tags or type(key) is not str else ()
@@ -226,16 +203,20 @@ class EntryWriter(WriteState):
             group: the name of the entry's group of keys; None if the key decides.
         """
         seconds = ttl if type(ttl) is int and 0 < ttl < MAX_FAST_TTL else self.seconds(ttl)
-        key, missed = self.adapt_and_pop_miss(key)
-        labels = self._labels(key, tags, since or missed, group)
+        key = self.adapted(key)
+        labels = self._labels(key, tags, since, group)
         weight, removed = self._begin(key, value)
-        return self._end(key, self._set(key, value, seconds, grace, exact, weight, labels, removed), removed)
+        outcome = self._core.set(key, value, seconds, grace, exact, weight, labels, removed)
+        if outcome == OUTDATED and labels is not None and labels[0]:
+            # Readers must not receive the older value after this call. A waiter may then set a newer one.
+            self._core.delete(key, removed=removed)
+        return self._end(key, outcome, removed)
 
     def add(self, key: Any, value: Any, ttl: TTL, tags: tuple[str, ...] = (), since: int = 0) -> int:
         """Store ``value``, without jitter, unless the key exists. Return the core's outcome. See ``set``."""
         seconds = self.seconds(ttl)
-        key, missed = self.adapt_and_pop_miss(key)
-        labels = self._labels(key, tags, since or missed)
+        key = self.adapted(key)
+        labels = self._labels(key, tags, since)
         weight, removed = self._begin(key, value)
         return self._end(key, self._core.add(key, value, seconds, weight, labels, removed), removed)
 
@@ -248,26 +229,12 @@ class EntryWriter(WriteState):
         tags: tuple[str, ...] = (),
     ) -> list[Any]:
         """Store the pairs of key and value. Return the keys that were not stored."""
-        seconds = self.seconds(ttl)
+        seconds, items = self.seconds(ttl), list(items)
         # All items are checked before the first write, so an invalid one changes nothing.
-        begun = [(caller_key, *self.adapt_and_pop_miss(caller_key), value) for caller_key, value in items]
-        for *_, value in begun:
+        for key, value in items:
+            self.adapted(key)
             check_reusable(value)
-        together, removed, refused = 0, self.listener.list(), []
-        try:
-            for caller_key, key, since, value in begun:
-                labels = self._labels(key, tags, since)
-                weight = self._begin(key, value)[0]
-                outcome = self._set(key, value, seconds, 0.0, exact, weight, labels, removed)
-                together |= outcome
-                if outcome == OUTDATED:
-                    self.refused(key)
-                if not outcome & STORED:
-                    refused.append(caller_key)
-        finally:
-            # Also if the weigher raises: the values before are stored.
-            self.announce(together, removed, len(begun))
-        return refused
+        return [key for key, value in items if not self.set(key, value, seconds, exact=exact, tags=tags) & STORED]
 
     def update(self, key: Any, function: Callable[[Any], Any]) -> Any:
         """Replace a value by ``function(value)``; keep its times. Return the new value, or MISSING without an entry."""
@@ -277,76 +244,65 @@ class EntryWriter(WriteState):
         """Store ``value`` if there is a fresh and current entry, which keeps its tags. Return whether it was stored."""
         return bool(self._replace(key, lambda old: value, self.seconds(ttl), grace)[1] & STORED)
 
+    def renew(self, key: Any, value: Any, ttl: TTL = DEFAULT_TTL, grace: float = 0.0) -> bool:
+        """Give an entry whose value equals ``value`` a new TTL from now, without jitter. Return whether it exists."""
+
+        def same(old: Any) -> Any:
+            return old if type(old) is type(value) and old == value else MISSING
+
+        return bool(self._replace(key, same, self.seconds(ttl), grace, exact=True)[1] & STORED)
+
     def _replace(
-        self, key: Any, function: Callable[[Any], Any], ttl: float | None, grace: float = 0.0
+        self, key: Any, function: Callable[[Any], Any], ttl: float | None, grace: float = 0.0, *, exact: bool = False
     ) -> tuple[Any, int]:
-        """Replace a value. Return the new value and the core's outcome; MISSING and 0 without an entry."""
-        key = self.adapt_and_outdate_miss(key)
+        """Replace a value by ``function(value)``, unless that is MISSING. Return the new value and the core's outcome;
+        MISSING and 0 without an entry."""
+        key = self.adapted(key)
         while (record := self._core.peek(key)) is not None:
             times = record.times
             if not times.is_current or times.fresh_until <= self._core.now():
                 break
             value = function(record.value)
+            if value is MISSING:
+                return MISSING, 0
             weight, removed = self._begin(key, value)
-            outcome = self._core.replace(key, value, ttl, record.value, grace, False, weight, removed)
+            outcome = self._core.replace(key, value, ttl, record.value, grace, exact, weight, removed)
             self._end(key, outcome, removed)
             if not outcome & CHANGED:
                 return value, outcome
-        self.found_expired(key)
+        self.missed(key)
         return MISSING, 0
 
     def touch(self, key: Any, ttl: TTL) -> bool:
         """Give a fresh and current entry a new TTL from now, without jitter. Return False if there is no such entry."""
         seconds = self.seconds(ttl)
-        key = self.adapt_and_outdate_miss(key)
+        key = self.adapted(key)
         if self.watchers:
             self.writing(key)
         outcome = self._core.touch(key, seconds)
         self.announce(outcome, None)
         if not outcome:
-            self.found_expired(key)
+            self.missed(key)
         return bool(outcome & STORED)
-
-    def renew(self, key: Any, value: Any, ttl: TTL = DEFAULT_TTL, grace: float = 0.0) -> bool:
-        """Give an entry whose value equals ``value`` a new TTL from now, without jitter. Return whether it was found.
-
-        Unlike ``touch``, this does not affect notes of misses.
-        """
-        seconds = self.seconds(ttl)
-        self._gate.open()
-        key = self._keys.adapt(key)
-        record = self._core.peek(key)
-        if record is None or type(record.value) is not type(value) or record.value != value:
-            return False
-        if not record.times.is_current or record.times.fresh_until <= self._core.now():
-            # The step of the core would find out as well, but a transaction would count it among the writes by others.
-            return False
-        weight, removed = self._begin(key, record.value)
-        outcome = self._core.replace(key, record.value, seconds, record.value, grace, True, weight, removed)
-        return bool(self._end(key, outcome, removed) & STORED)
 
     def delete(self, key: Any) -> Any:
         """Remove an entry. Return its value if it was fresh and current, otherwise MISSING."""
-        key = self.adapt_and_outdate_miss(key)
-        return self._delete(key)
-
-    def delete_many(self, keys: Iterable[Any]) -> int:
-        """Remove entries. Return the number of removed entries that were fresh and current."""
-        begun = [self.adapt_and_outdate_miss(key) for key in keys]
-        return len([key for key in begun if self._delete(key) is not MISSING])
-
-    def _delete(self, key: Any) -> Any:
+        key = self.adapted(key)
         if self.watchers:
             self.writing(key)
-        if self.is_plain:
-            value = self._core.delete(key, MISSING)
-        else:
-            removed = self.listener.list()
-            value = self._core.delete(key, MISSING, removed=removed)
-            self.listener.notify(removed)
+        removed = self.listener.list()
+        value = self._core.delete(key, MISSING, removed=removed)
+        self.listener.notify(removed)
         if self.watchers:
             self.deleted(key)
         return value
+
+    def delete_many(self, keys: Iterable[Any]) -> int:
+        """Remove entries. Return the number of removed entries that were fresh and current."""
+        keys = list(keys)
+        for key in keys:
+            self.adapted(key)
+        return len([key for key in keys if self.delete(key) is not MISSING])
 
     # Other writes, with keys of the core.
 
@@ -358,23 +314,6 @@ class EntryWriter(WriteState):
         if self.watchers:
             self.writing(key)
         return weight, None if self.listener.function is None else []
-
-    def _set(
-        self,
-        key: Any,
-        value: Any,
-        ttl: float | None,
-        grace: float,
-        exact: bool,
-        weight: int,
-        labels: Labels | None,
-        removed: Removals | None,
-    ) -> int:
-        outcome = self._core.set(key, value, ttl, grace, exact, weight, labels, removed)
-        if outcome == OUTDATED and labels is not None and labels[0]:
-            # Readers must not receive the older value after this call. A waiter may then set a newer one.
-            self._core.delete(key, removed=removed)
-        return outcome
 
     def _end(self, key: Any, outcome: int, removed: Removals | None) -> int:
         """Handle the outcome of a write, and return it."""
@@ -403,10 +342,9 @@ class EntryWriter(WriteState):
             self.discard(key)
             return 0, None
         labels = (names, 0, group) if names or group is not None else None
-        if self.is_plain:
-            return self._core.fill(key, value, ttl, watch, grace, 0, labels), None
-        removed = self.listener.list()
-        return self._core.fill(key, value, ttl, watch, grace, self.weigh(key, value), labels, removed), removed
+        weight = 0 if self._weigher is None else self.weigh(key, value)
+        removed: Removals | None = None if self.listener.function is None else []
+        return self._core.fill(key, value, ttl, watch, grace, weight, labels, removed), removed
 
     def drop_tag(self, name: str) -> int:
         """Turn all entries with a tag, given by the core's name, into misses. Return how many of them are in memory.
@@ -456,8 +394,6 @@ class EntryWriter(WriteState):
             for each in self.watchers:
                 each.writing_any()
                 each.cleared()
-            if self.misses.scopes:
-                self.misses.outdate_all()
         self._drain(self._core.clear(invalidate=invalidate))
 
     def _drain(self, detached: int = 0) -> None:

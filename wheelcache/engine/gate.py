@@ -54,17 +54,12 @@ class Gate:
             self.open_early()
             self._begin()
         if self.is_closed:
-            self.check()
+            raise self._error()
 
     def open_early(self) -> None:
         """Open the gate before the first use, since the layer in front of the cache starts the jobs itself."""
         self._set(None)
         self.is_shut = False
-
-    def check(self) -> None:
-        """Raise CacheClosed if the cache was closed."""
-        if self.is_closed:
-            raise self._error()
 
     def close(self) -> None:
         """Shut the gate forever."""

@@ -5,18 +5,22 @@ from functools import partial
 
 import pytest
 
-from tests.engine.loading import harness
-from tests.engine.loading.harness import Held, assert_counts, returns, steps_of_many
+from tests.engine.loading import conftest as fixtures
+from tests.engine.loading.harness import Held, assert_counts, returns
+from tests.near_cache.many import load_many as load_in_threads
+from tests.near_cache.many import steps_of_many
 from tests.waiting import PATIENCE, until_waiting
 from wheelcache import LoadDeadlock
 from wheelcache.runtime.steps import run, run_async
+
+cache, make, moments, pool, removals = fixtures.cache, fixtures.make, fixtures.moments, fixtures.pool, fixtures.removals
 
 
 @pytest.fixture(params=["in threads", "in tasks"])
 def load_many(cache, request):
     """Return ``load_many(keys, loader)``, or its twin, which awaits the loader's result."""
     if request.param == "in threads":
-        return partial(harness.load_many, cache)
+        return partial(load_in_threads, cache)
 
     async def aload_many(keys, loader):
         async def aloader(keys):
@@ -38,13 +42,13 @@ def test_all_keys_are_asked_for_and_those_that_are_found_are_stored(cache, load_
     cache.set("a", "old")
     assert load_many(["a", "b", "c"], loader) == {"a": 1, "b": 2}
     assert asked == [["a", "b", "c"]]
-    assert_counts(cache, loads=3)
+    assert_counts(cache, loads=2)
     assert [cache.get(key) for key in "abc"] == [1, 2, None]
 
 
 def test_an_error_reaches_the_caller_and_the_waiters(cache, pool):
     loader = Held(LookupError("no"))
-    many = pool.submit(harness.load_many, cache, ["a", "b"], loader)
+    many = pool.submit(load_in_threads, cache, ["a", "b"], loader)
     assert loader.is_running()
     waiting = pool.submit(cache.get_or_load, "b", returns("unreached"))
     until_waiting()
@@ -57,7 +61,7 @@ def test_an_error_reaches_the_caller_and_the_waiters(cache, pool):
 
 def test_a_caller_that_waits_for_a_key_gets_it_or_loads_it_if_it_was_not_found(cache, pool):
     loader = Held({"a": "of many"})
-    many = pool.submit(harness.load_many, cache, ["a", "b"], loader)
+    many = pool.submit(load_in_threads, cache, ["a", "b"], loader)
     assert loader.is_running()
     found = pool.submit(cache.get_or_load, "a", returns("unreached"))
     not_found = pool.submit(cache.get_or_load, "b", returns("its own"))
@@ -72,7 +76,7 @@ def test_it_does_not_wait_for_a_load_in_progress_and_neither_value_is_kept(cache
     loader = Held("single")
     single = pool.submit(cache.get_or_load, "a", loader)
     assert loader.is_running()
-    assert harness.load_many(cache, ["a", "b"], returns({"a": "of many", "b": 2})) == {"a": "of many", "b": 2}
+    assert load_in_threads(cache, ["a", "b"], returns({"a": "of many", "b": 2})) == {"a": "of many", "b": 2}
     loader.release()
     assert single.result(PATIENCE) == "single"
     assert cache.get("a") is None
@@ -144,3 +148,16 @@ def test_a_coroutine_that_is_closed_while_it_loads_many_leaves_no_turn(cache):
         assert cache._parts.loads.is_idle
 
     asyncio.run(main())
+
+
+def test_a_weigher_that_raises_for_one_of_many_leaves_no_caller_waiting_for_the_others(make):
+    def weigh(key, value):
+        if value == 2:
+            raise ValueError(value)
+        return 1
+
+    cache = make(max_weight=10, weigher=weigh)
+    with pytest.raises(ValueError, match="2"):
+        load_in_threads(cache, "abc", lambda missing: {"a": 1, "b": 2, "c": 3}, None)
+    assert cache.get_or_load("c", lambda: 4) == 4
+    assert cache.get_or_load("b", lambda: 5) == 5

@@ -1,1 +1,0 @@
-"""Writes: weighing, the step of the core, waking the wheel thread, notifying waiters and the removal listener."""
