@@ -16,14 +16,13 @@ from wheelcache.core.contract import MISSING, STORED, Times
 from wheelcache.engine import options
 from wheelcache.engine.cache_parts import CacheParts, core_in_memory, naming
 from wheelcache.engine.calls import Engine
-from wheelcache.engine.entry_writer import Weigher
+from wheelcache.engine.entry_writer import Listener, Weigher
 from wheelcache.engine.keys import unwrap
 from wheelcache.engine.loading.background import MakeContext
 from wheelcache.engine.loading.memoize import Memoizer, memoizer
 from wheelcache.engine.loading.request import LoadOptions, LoadPolicy, LoadRequest, load_policy
 from wheelcache.engine.observed import observer_for
 from wheelcache.engine.option_table import ENGINE
-from wheelcache.engine.removal_listener import Listener
 from wheelcache.engine.stats import Stats
 from wheelcache.errors import MissingKey
 from wheelcache.runtime.clock import Clock

@@ -14,11 +14,11 @@ import wheelcache
 from tests.memory import traced
 from tests.pages.site import Response
 from tests.watch.published import INTERVAL, Site, only
+from wheelcache.pages.busiest import LONGEST_PATH, PLACES, SpaceSaving, readable
 from wheelcache.pages.figures import Figures
 from wheelcache.pages.reasons import BYPASSING, MOST_REASONS, REASONS, refusal
 from wheelcache.pages.variants import MOST_VARIANTS
 from wheelcache.watch import site_commands
-from wheelcache.watch.busiest import LONGEST_PATH, PLACES, SpaceSaving, readable
 from wheelcache.watch.dashboard.dashboard import Dashboard
 from wheelcache.watch.site import Own
 
@@ -70,7 +70,7 @@ def test_the_paths_take_less_than_256_kib_whatever_strangers_request():
             reason = chance.choice([*REASONS, f"made up {number % 500}"])
             figures.refused(refusal(reason), path, "view")
             figures.variants_full(path, f"x-{number % 100}")
-        taken = traced(__file__, "*/wheelcache/watch/busiest.py", "*/wheelcache/pages/figures.py")
+        taken = traced(__file__, "*/wheelcache/pages/busiest.py", "*/wheelcache/pages/figures.py")
     finally:
         tracemalloc.stop()
     assert taken < 256 * 1024

@@ -13,15 +13,15 @@ from wheelcache.engine.stats import COUNTERS, MISSES
 from wheelcache.errors import FileUnusable
 from wheelcache.near_cache.near_cache import NearCache
 from wheelcache.near_cache.outage_rule import OutageRule
+from wheelcache.pages.keys import NotPurgeable
 from wheelcache.pages.reasons import REASONS
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.runtime.steps import drive
 from wheelcache.watch.dashboard.dashboard import ASSETS, Dashboard, asset
 from wheelcache.watch.dashboard.one_cache import Wanted
 from wheelcache.watch.dashboard.permissions import Permission
-from wheelcache.watch.dashboard.refusals import BadTarget, NotPublished, UnknownCache
+from wheelcache.watch.dashboard.refusals import Refused
 from wheelcache.watch.dashboard.responses import HEADERS, Request, respond
-from wheelcache.watch.purge_targets import NotPurgeable
 
 TOTALS = {
     *COUNTERS,
@@ -375,7 +375,7 @@ def test_where_nothing_is_published_each_worker_says_that_it_shows_and_clears_on
 def test_an_unknown_cache_is_refused_and_nothing_is_written(make, name, tmp_path):
     cache = make("default")
     cache.set("k", "v")
-    with pytest.raises(UnknownCache, match="There is no cache"):
+    with pytest.raises(Refused, match="There is no cache"):
         dashboard(cache).clear(name, "tester")
     assert len(cache) == 1
     assert not list((tmp_path / "figures").glob("*.sqlite3"))
@@ -423,7 +423,7 @@ def test_the_history_of_a_cache_that_was_reset_alone_begins_at_its_reset(make, c
 
 def test_without_a_place_to_note_it_a_reset_is_refused(make):
     cache = make("default", figures_dir=None)
-    with pytest.raises(NotPublished):
+    with pytest.raises(Refused, match="do not publish"):
         dashboard(cache).reset("tester")
 
 
@@ -442,9 +442,9 @@ def respond_with(method):
 @pytest.mark.parametrize(
     ("error", "status"),
     [
-        (UnknownCache("a"), 404),
-        (NotPublished(), 409),
-        (BadTarget("Give a key"), 400),
+        (Refused("There is no cache", 404), 404),
+        (Refused("These caches"), 409),
+        (Refused("Give a key", 400), 400),
         (NotPurgeable("purge takes a URL"), 400),
         (FileUnusable("/run/figures must belong to the user 0, not to 1"), 503),
         (PermissionError(13, "Permission denied", "/run/figures"), 503),

@@ -8,7 +8,7 @@ from tests.watch.published import INTERVAL
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.watch.dashboard.dashboard import Dashboard
 from wheelcache.watch.dashboard.inspection import Target
-from wheelcache.watch.dashboard.refusals import InquiryOver
+from wheelcache.watch.dashboard.refusals import Refused
 from wheelcache.watch.inquiries import KEPT, PATIENCE
 
 HOSTILE = [
@@ -47,7 +47,7 @@ def search(ask, clock):
         found = dashboard.answers(token)
         assert found == json.loads(json.dumps(found))
         assert found["is_over"]
-        with pytest.raises(InquiryOver):
+        with pytest.raises(Refused, match="over"):
             dashboard.answers(token)
         return found
 
@@ -150,7 +150,7 @@ def test_until_all_workers_have_answered_the_page_shows_how_many_have(worker, an
     found = dashboard.answers(token)
     assert (found["text"], found["is_over"]) == ("Present in 1 of 1 workers", True)
     assert found["failures"] == ["No answer from worker 4242"]
-    with pytest.raises(InquiryOver):
+    with pytest.raises(Refused, match="over"):
         dashboard.answers(token)
 
 

@@ -3,9 +3,9 @@
 import pytest
 
 from tests.watch.test_dashboard import dashboard
+from wheelcache.pages.busiest import FULL
 from wheelcache.pages.variants import MOST_VARIANTS
 from wheelcache.watch import problems as module
-from wheelcache.watch.busiest import FULL
 from wheelcache.watch.event_log import KILLED, Event
 from wheelcache.watch.figures import Process, Sum
 from wheelcache.watch.page_paths import no_paths

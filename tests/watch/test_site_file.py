@@ -123,7 +123,7 @@ def test_default_directories_that_nobody_used_for_long_go_unless_somebody_lives_
         for path in (*directories.values(), elsewhere):
             if path != directories["recent"]:
                 os.utime(path, (0, time.time() - FORGOTTEN - 1))
-        remove_forgotten()
+        remove_forgotten(directories["resting"])
         assert set(runtime_parent.iterdir()) == {directories[name] for name in ("resting", "recent", "strange")}
         assert only(directories["resting"]).workers == 1
     assert elsewhere.is_dir()

@@ -7,11 +7,11 @@ import pytest
 from tests.watch.processes import run
 from tests.watch.published import INTERVAL, look, only
 from wheelcache.pages.figures import Figures
+from wheelcache.pages.keys import NotPurgeable, check_purgeable
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.watch.dashboard.dashboard import Dashboard
 from wheelcache.watch.inquiries import CLEAR, PURGE, PURGES_KEPT, inquiries_in
 from wheelcache.watch.metrics import read_process, read_site
-from wheelcache.watch.purge_targets import NotPurgeable, check_purgeable
 from wheelcache.watch.site_commands import figures
 
 

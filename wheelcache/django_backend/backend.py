@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from functools import partial, wraps
 from typing import Any, Final, Protocol, TypeVar, Unpack, overload
 
 from django.conf import settings
+from django.core.cache import caches
 from django.core.cache.backends.base import (
     DEFAULT_TIMEOUT,
     MEMCACHE_MAX_KEY_LENGTH,
@@ -21,7 +22,7 @@ from wheelcache.core.contract import MISSING
 from wheelcache.django_backend.direct_access import follow_setting
 from wheelcache.django_backend.redis_calls import RedisCalls
 from wheelcache.django_backend.request_context import act_for_request, shares_its_thread
-from wheelcache.django_backend.stores import Store, check_timeout, store_for
+from wheelcache.django_backend.stores import Store, naming
 from wheelcache.engine import options
 from wheelcache.engine.backend_access import NOTHING, BackendAccess, checked_tags
 from wheelcache.engine.codec import NOT_DECODED
@@ -151,8 +152,9 @@ class WheelCache(VersionedAccess, BackendAccess, BaseCache, RedisCalls):  # type
 
     def __init__(self, location: str, params: dict[str, Any]) -> None:
         # First, so that a wrong setting is reported before BaseCache uses it.
-        check_timeout(location, params)
-        self.store = self._find_store(location, params)
+        with naming(location, params):
+            options.default_django_timeout("TIMEOUT", params.get("timeout", params.get("TIMEOUT")))
+            self.store = self._find_store(location, params)
         self.location = location
         self._use_cache(self.store.cache, self.store.fill_waits, self.store.fill_graces)
         self._use_codec(self.store.codec, keeps_atoms=self.store.keeps_atoms)
@@ -166,7 +168,8 @@ class WheelCache(VersionedAccess, BackendAccess, BaseCache, RedisCalls):  # type
         follow_setting()
 
     def _find_store(self, location: str, params: dict[str, Any]) -> Store:
-        return store_for(location, params)
+        """Return the store of a cache. An error of a setting need not name the cache."""
+        return Store.find(location, params)
 
     def _make_layer(self) -> Any:
         """Return the layer of the entries: see ``engine.layer``."""
@@ -445,6 +448,14 @@ class WheelCache(VersionedAccess, BackendAccess, BaseCache, RedisCalls):  # type
         if timeout is DEFAULT_TIMEOUT or timeout is DEFAULT_TTL:
             return self.default_timeout
         return timeout if type(timeout) is int else options.django_timeout("timeout", timeout)
+
+
+def wheel_caches() -> Iterator[tuple[str, WheelCache]]:
+    """Iterate over the caches with their aliases, in the order of the settings, including unused ones."""
+    for alias in settings.CACHES:
+        cache = caches[alias]
+        if isinstance(cache, WheelCache):
+            yield alias, cache
 
 
 def _nothing(found: object) -> None:

@@ -15,7 +15,7 @@ from django.core import checks
 from django.core.checks import CheckMessage
 
 from wheelcache.core import HOW_TO_CHANGE, IMPLEMENTATION, REPORT
-from wheelcache.django_backend.aliases import wheel_caches
+from wheelcache.django_backend.backend import wheel_caches
 from wheelcache.engine.guests import modules_named
 from wheelcache.engine.stats_log import report_core
 

@@ -24,9 +24,9 @@ from django.core.signals import setting_changed
 from django.utils import translation
 
 from wheelcache.core.contract import MISSING
-from wheelcache.django_backend.awaited import Awaited
 from wheelcache.django_backend.backend import WheelCache
 from wheelcache.django_backend.memo_arguments import PLAIN_PARTS, check_parameters, key_part, text_of
+from wheelcache.django_backend.redis_calls import Awaited
 from wheelcache.engine import options
 from wheelcache.engine.codec import NOT_DECODED, UndecodedLog, read_or_delete
 from wheelcache.engine.loading.memoize import (

@@ -12,10 +12,10 @@ from math import inf
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Final
 
+from asgiref.sync import sync_to_async
 from django.core.cache.backends.base import DEFAULT_TIMEOUT
 
 from wheelcache.cache import Cache
-from wheelcache.django_backend.awaited import Awaited
 from wheelcache.engine import options
 from wheelcache.engine.glob_pattern import escaped, matcher
 from wheelcache.engine.guests import needed_module
@@ -28,6 +28,20 @@ if TYPE_CHECKING:
 
 MARK: Final = "\0 aA:*Ä\0"
 """A key that shows where the made keys contain the key. A key function that changes keys changes this one, too."""
+
+
+class Awaited:
+    """Gives the async methods of a cache the names of the synchronous ones: ``Awaited(cache).get`` is ``cache.aget``.
+
+    A method without an async version, such as django-redis's own methods, runs in a thread.
+    """
+
+    def __init__(self, cache: Any) -> None:
+        self._cache = cache
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._cache, f"a{name}", None)
+        return sync_to_async(getattr(self._cache, name)) if found is None else found
 
 
 class RedisCalls:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Final, Self
 
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
@@ -47,6 +47,7 @@ class Store:
     Attributes:
         fill_waits, fill_graces: see ``BackendAccess``.
         keeps_atoms: whether immutable values are stored as they are.
+        keeps: returns whether a value is stored as it is, without a serializer of the site.
         sender: the class of backends that sends the signals of this store, if it is not ``WheelCache``.
         locks: the table of the locks of the entries, made by the first ``lock``.
         above: with TRANSACTIONS, makes the layer of the open transactions; otherwise None.
@@ -57,6 +58,7 @@ class Store:
     )
 
     options: ClassVar[Options] = OPTIONS
+    keeps: Callable[[Any], bool] = staticmethod(is_immutable)
     sender: ClassVar[type | None] = None
 
     def __init__(self, name: str, checked: Mapping[str, Any], trust: array[int] | None = None) -> None:
@@ -86,6 +88,52 @@ class Store:
         # before a colon.
         self.cache.engine.group_by(())
 
+    @classmethod
+    def find(
+        cls,
+        location: Any,
+        params: Mapping[str, Any],
+        variant: Hashable = None,
+        make: Callable[[str, dict[str, Any]], Self] | None = None,
+    ) -> Self:
+        """Return the store of a LOCATION and the OPTIONS in ``params``. The first call makes it.
+
+        Args:
+            params: the second argument of a Django backend.
+            variant: distinguishes stores with the same location and options.
+            make: makes a store from a location and checked options; None for the class itself.
+
+        Raises:
+            TypeError, ValueError, FileUnusable, ImproperlyConfigured: if an option is unknown or wrong. The message
+                names the option, the values that it accepts and the value that it got.
+        """
+        given = _options_in(params)
+        try:
+            asked = (
+                location,
+                variant,
+                frozenset((option, type(value), _hashable(value)) for option, value in given.items()),
+            )
+            found: Self = _looked_up[asked]
+            return found
+        except (AttributeError, TypeError):
+            # OPTIONS is not a dict, or contains a value that cannot be hashed: the checks report it.
+            asked = None
+        except KeyError:
+            pass
+        checked = _check(location, given, cls.options, params)
+        identity = (location, variant, frozenset(checked.items()))
+        store: Self | None = _stores.get(identity)
+        if store is None:
+            made = cls(location or "default", checked) if make is None else make(location, checked)
+            # This is a single C call, so concurrent threads get the same store.
+            store = _stores.setdefault(identity, made)
+            for watch in tuple(watchers):
+                watch(location, store)
+        if asked is not None:
+            _looked_up[asked] = store
+        return store
+
     @property
     def settings(self) -> list[Setting]:
         """The options, for operators."""
@@ -95,7 +143,11 @@ class Store:
         return Cache(**arguments)
 
     def _make_codec(self, serializer: str) -> Codec:
-        return codec_of(serializer)
+        if serializer == "pickle":
+            return Codec(Pickle(), self.keeps)
+        if serializer == "reference":
+            return Codec(None)
+        return Codec(_imported(serializer), keep=is_bare)
 
     def _make_locks(self) -> Any:
         return module_of("timers", "locks").ProcessLocks(self.cache.engine.now)
@@ -108,15 +160,6 @@ class Store:
             self.cache.engine.group_by([each._replace(prefix=p + each.prefix) for p in prefixes for each in GROUPS])
 
 
-def make_store(location: str, checked: Mapping[str, Any]) -> Store:
-    """Return a new store for a LOCATION and checked options.
-
-    Raises:
-        TypeError, ValueError, FileUnusable: if an option is wrong. The message names it.
-    """
-    return Store(location or "default", checked)
-
-
 @contextmanager
 def naming(location: Any, params: Mapping[str, Any]) -> Iterator[None]:
     """Raise the errors of a wrong setting in this block as ImproperlyConfigured, with the name of the cache."""
@@ -126,17 +169,8 @@ def naming(location: Any, params: Mapping[str, Any]) -> Iterator[None]:
         raise ImproperlyConfigured(f"Wrong setting of {cache_in_words(location, params)}: {error}.") from error
 
 
-def check_timeout(location: Any, params: Mapping[str, Any]) -> None:
-    """Check the setting TIMEOUT, which is not one of the OPTIONS."""
-    with naming(location, params):
-        options.default_django_timeout("TIMEOUT", params.get("timeout", params.get("TIMEOUT")))
-
-
-def codec_of(name: str, keep: Callable[[Any], bool] = is_immutable) -> Codec:
-    if name == "pickle":
-        return Codec(Pickle(), keep)
-    if name == "reference":
-        return Codec(None)
+def _imported(name: str) -> Any:
+    """Return the serializer with a dotted path."""
     try:
         serializer = import_string(name)
         if isinstance(serializer, type):
@@ -145,7 +179,7 @@ def codec_of(name: str, keep: Callable[[Any], bool] = is_immutable) -> Codec:
         raise ValueError(f"SERIALIZER must be {SERIALIZER_TAKES}, not {options.shown(name)}: {error!r}") from error
     if not (callable(getattr(serializer, "dumps", None)) and callable(getattr(serializer, "loads", None))):
         raise TypeError(f"SERIALIZER must be {SERIALIZER_TAKES}, not {options.shown(name)}")
-    return Codec(serializer, keep=is_bare)
+    return serializer
 
 
 _stores: Final[dict[Any, Any]] = {}
@@ -161,56 +195,6 @@ watchers: Final[list[Callable[[str, Store], None]]] = []
 def stores_with_locations() -> list[tuple[str, Store]]:
     """Return all stores, each with its LOCATION."""
     return [(location, store) for (location, *_), store in list(_stores.items())]
-
-
-S = TypeVar("S", bound=Store)
-
-
-def store_for(
-    location: Any,
-    params: Mapping[str, Any],
-    table: Options = OPTIONS,
-    make: Callable[[str, dict[str, Any]], S] = make_store,  # type: ignore[assignment]
-    variant: Hashable = None,
-) -> S:
-    """Return the store of a LOCATION and the OPTIONS in ``params``. The first call makes it.
-
-    Args:
-        params: the second argument of a Django backend.
-        table: the valid options.
-        make: makes a store from a location and checked options.
-        variant: distinguishes stores with the same location and options.
-
-    Raises:
-        ImproperlyConfigured: if an option is unknown or wrong. The message names the option, its cache, the values that
-            it accepts and the value that it got.
-    """
-    given = _options_in(params)
-    try:
-        asked = (
-            location,
-            variant,
-            frozenset((option, type(value), _hashable(value)) for option, value in given.items()),
-        )
-        found: S = _looked_up[asked]
-        return found
-    except (AttributeError, TypeError):
-        # OPTIONS is not a dict, or contains a value that cannot be hashed: the checks report it.
-        asked = None
-    except KeyError:
-        pass
-    with naming(location, params):
-        checked = _check(location, given, table, params)
-        identity = (location, variant, frozenset(checked.items()))
-        store: S | None = _stores.get(identity)
-        if store is None:
-            # This is a single C call, so concurrent threads get the same store.
-            store = _stores.setdefault(identity, make(location, checked))
-            for watch in tuple(watchers):
-                watch(location, store)
-    if asked is not None:
-        _looked_up[asked] = store
-    return store
 
 
 def _hashable(value: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from wheelcache.core import HOW_TO_CHANGE, IMPLEMENTATION, CoreClass
 from wheelcache.core.contract import BATCH, Core, GroupRule
-from wheelcache.engine.entry_writer import EntryWriter
+from wheelcache.engine.entry_writer import EntryWriter, RemovalListener
 from wheelcache.engine.figures import StatsReader
 from wheelcache.engine.gate import Gate
 from wheelcache.engine.keys import CALLERS, GROUP, KeyProxies
@@ -20,7 +20,6 @@ from wheelcache.engine.loading.misses import Misses
 from wheelcache.engine.loading.waiting_loads import WaitingLoads
 from wheelcache.engine.observer import Observer
 from wheelcache.engine.options import tag
-from wheelcache.engine.removal_listener import RemovalListener
 from wheelcache.engine.stats_log import StatsLog
 from wheelcache.engine.turns import Claims
 from wheelcache.engine.write_watcher import WriteMoments

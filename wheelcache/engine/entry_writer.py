@@ -5,6 +5,7 @@ Every write by a caller passes through ``EntryWriter.adapted``, and every TTL th
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Hashable, Iterable
 from functools import partial
@@ -25,6 +26,7 @@ from wheelcache.core.contract import (
     WAKE,
     Core,
     Labels,
+    RemovalCause,
     Removals,
     Watch,
 )
@@ -32,10 +34,11 @@ from wheelcache.engine import options
 from wheelcache.engine.codec import UndecodedLog, size_of
 from wheelcache.engine.gate import Gate
 from wheelcache.engine.keys import CALLERS, GROUP, KeyProxies, group_of, unwrap
-from wheelcache.engine.removal_listener import RemovalListener
 from wheelcache.engine.write_watcher import WriteWatcher
 from wheelcache.runtime.reusable import USUAL, check_reusable
 from wheelcache.runtime.wheel_driver import WheelDriver
+
+logger = logging.getLogger("wheelcache")
 
 W = TypeVar("W", bound=WriteWatcher)
 
@@ -43,6 +46,61 @@ Weigher = Callable[[Any, Any], int]
 
 NOTHING_YET: Final = -1
 """A number that differs from every outcome."""
+
+
+Listener = Callable[[Any, Any, RemovalCause], object]
+
+
+class RemovalListener:
+    """Removes due entries of one core, as the wheel of a ``WheelDriver``, and calls the listener for all removals.
+
+    Args:
+        name: the name of the cache.
+        function: the listener, ``function(key, value, cause)``, or None. It may be replaced at any time.
+    """
+
+    __slots__ = ("_core", "_name", "function")
+
+    def __init__(self, name: str, core: Core, function: Listener | None) -> None:
+        self._name = name
+        self._core = core
+        self.set(function)
+
+    def __repr__(self) -> str:
+        return f"<Cache {self._name!r}, {len(self._core)} entries>"
+
+    def set(self, function: Listener | None) -> None:
+        self.function = options.function_or_none("on_removal", function)
+
+    def list(self) -> Removals | None:
+        """Return a list in which a step of the core collects removals; None if there is no listener."""
+        return None if self.function is None else []
+
+    def notify(self, done: Removals | None) -> None:
+        """Call the listener for each removal, without a lock.
+
+        Exceptions are logged, except for an exit or Ctrl-C, which is raised immediately: the listener misses the rest.
+        """
+        function = self.function
+        if not done or function is None:
+            return
+        for key, value, cause in done:
+            try:
+                function(unwrap(key), value, cause)
+            except Exception:
+                logger.exception("on_removal of the cache %r raised for %r.", self._name, unwrap(key))
+
+    @property
+    def next_due(self) -> float:
+        return self._core.next_due
+
+    def take_due(self, budget: int) -> Removals | None:
+        removed = self.list()
+        self._core.advance(budget, removed)
+        return removed
+
+    def use_clock(self, clock: Callable[[], float]) -> None:
+        self._core.use_clock(clock)
 
 
 class EntryWriter(WriteState):

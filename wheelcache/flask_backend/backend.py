@@ -15,18 +15,7 @@ from wheelcache.engine import options
 from wheelcache.engine.in_memory import InMemory
 from wheelcache.engine.loading.request import PLAIN, Kept, LoadRequest, Unstored, load_policy
 from wheelcache.engine.option_table import FLASK as OPTIONS
-from wheelcache.engine.option_table import Options
-from wheelcache.flask_backend.app_contexts import figures_directory
-from wheelcache.flask_backend.engine_backend import (
-    Begun,
-    EngineBackend,
-    Timeout,
-    above,
-    check_known,
-    checked_options,
-    naming,
-    warn_of_sessions,
-)
+from wheelcache.flask_backend.engine_backend import Begun, EngineBackend, Timeout
 
 R = TypeVar("R")
 
@@ -56,6 +45,8 @@ class WheelCache(EngineBackend):
             accepts and the value that it got.
     """
 
+    _table = OPTIONS
+
     def __init__(
         self,
         threshold: int = OPTIONS["threshold"].default,
@@ -64,20 +55,20 @@ class WheelCache(EngineBackend):
         **given: Any,
     ) -> None:
         positional = (threshold, default_timeout, ignore_delete_many_errors)
-        checked = checked_options(OPTIONS, {**given, **dict(zip(POSITIONAL, positional, strict=True))})
+        checked = self._checked_options({**given, **dict(zip(POSITIONAL, positional, strict=True))})
         with OPTIONS.in_errors():
             engine = Cache(**OPTIONS.for_engine(checked))
-        self._use_engine(engine, checked, OPTIONS)
+        self._use_engine(engine, checked)
 
-    def _use_engine(self, engine: Cache, checked: dict[str, Any], table: Options) -> None:
-        super().__init__(engine, checked, table)
+    def _use_engine(self, engine: Cache, checked: dict[str, Any]) -> None:
+        super().__init__(engine, checked)
         # A plain string, even if the option is of a subclass such as an Enum: compiled code accepts no other.
         self._prefix = f"{checked['key_prefix']}"
         self._group_keys()
         self._look_up_in(engine)
         layer = InMemory(engine, self._codec, checked.get("max_weight"))
         layer.tag_prefix = self._prefix
-        self._use_layers(layer, above(engine, checked))
+        self._use_layer(layer)
 
     @classmethod
     def factory(cls, app: Flask, config: dict[str, Any], args: list[Any], kwargs: dict[str, Any]) -> WheelCache:
@@ -87,16 +78,9 @@ class WheelCache(EngineBackend):
         settings = {
             "threshold": config["CACHE_THRESHOLD"],
             "key_prefix": config["CACHE_KEY_PREFIX"] or "",
-            "name": app.name,
-            **({} if "figures_dir" in kwargs else {"figures_dir": figures_directory(app)}),
         }
         given = {**settings, **kwargs, **dict(zip(POSITIONAL, args, strict=False))}
-        check_known(OPTIONS, given)
-        with naming(given["name"]):
-            backend = cls(**given)
-        backend.register_teardowns(app)
-        warn_of_sessions(app)
-        return backend
+        return cls._for_app(app, given, lambda given: cls(**given))
 
     def get_or_load(
         self,

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from enum import Enum
 from math import ceil
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, ClassVar, Final, NamedTuple, TypeVar
 
 from flask import Flask
 from flask_caching.backends.base import BaseCache
@@ -21,17 +21,18 @@ from wheelcache.engine import options
 from wheelcache.engine.backend_access import BackendAccess, checked_tags
 from wheelcache.engine.codec import Codec, Pickle, Serializer, is_bare, is_immutable
 from wheelcache.engine.guests import module_of
-from wheelcache.engine.layer import Above
+from wheelcache.engine.layer import SharedLayer
 from wheelcache.engine.loading.request import PLAIN, Kept, LoadRequest, Unstored, seconds_for
 from wheelcache.engine.option_table import Options, Setting
 from wheelcache.errors import FileUnusable
-from wheelcache.flask_backend.app_contexts import count_views, end_leases, note_held_leases
+from wheelcache.flask_backend.app_contexts import count_views, end_leases, figures_directory, note_held_leases
 from wheelcache.runtime.machine_clock import moment
 from wheelcache.runtime.request_scope import forget_misses
 from wheelcache.runtime.steps import drive
 
 logger = logging.getLogger("wheelcache")
 
+B = TypeVar("B", bound="EngineBackend")
 R = TypeVar("R")
 
 Timeout = int | float | timedelta | None
@@ -76,29 +77,26 @@ class EngineBackend(BackendAccess, BaseCache):
     """A cachelib cache with an engine.
 
     Args:
-        checked: the options by their names in ``table``, checked.
+        checked: the options: see ``_checked_options``.
 
     Attributes:
+        _table: the options that the class has.
         serializer: in cachelib's form. If it is set on the class or on the object, it replaces pickle and receives
             every value except ints and None.
         keeps: returns whether a value is stored as it is.
     """
 
+    _table: ClassVar[Options]
     serializer: Serializer = PICKLE
     keeps: Callable[[Any], bool] = staticmethod(is_immutable)
 
-    def __init__(
-        self,
-        engine: Cache,
-        checked: dict[str, Any],
-        table: Options,
-    ) -> None:
+    def __init__(self, engine: Cache, checked: dict[str, Any]) -> None:
         super().__init__()
         # cachelib before version 0.16 has no such parameter.
         self.ignore_delete_many_errors = checked["ignore_delete_many_errors"]
         # cachelib converts it to an int; fractions are kept here.
         self.default_timeout = checked["default_timeout"]
-        self._options, self._table = checked, table
+        self._options = checked
         self._use_cache(engine, checked.get("fill_wait", ()), checked.get("fill_grace", ()))
         # Their values are made, and not computed by the site.
         self._misses.leave_out(is_memoize_version)
@@ -125,7 +123,39 @@ class EngineBackend(BackendAccess, BaseCache):
         if self._prefix is not None and self._prefix.isascii():
             self._cache.engine.group_by([each._replace(prefix=self._prefix + each.prefix) for each in GROUPS])
 
-    def register_teardowns(self, app: Flask) -> None:
+    @classmethod
+    def _checked_options(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the checked values of all options of ``_table``, given or default, by their names in it.
+
+        Raises:
+            TypeError, ValueError, FileUnusable: if an option is unknown or wrong. The message names the option, the
+                values that it accepts and the value that it got.
+        """
+        _check_known(cls._table, given)
+        return cls._table.checked(given)
+
+    @classmethod
+    def _for_app(cls, app: Flask, given: dict[str, Any], make: Callable[[dict[str, Any]], B]) -> B:
+        """Return the backend of ``app`` that ``make`` makes of the options: those ``given``, and the app's own ones."""
+        given = {"name": app.name, **given}
+        if "figures_dir" not in given:
+            given["figures_dir"] = figures_directory(app)
+        _check_known(cls._table, given)
+        with naming(given["name"]):
+            backend = make(given)
+        backend._end_with_contexts(app)
+        _warn_of_sessions(app)
+        return backend
+
+    def _use_layer(self, layer: SharedLayer) -> None:
+        """Act on ``layer``; with the option ``transactions``, behind the layer of the announced ones."""
+        above = None
+        if self._options.get("transactions"):
+            guest = module_of("transactions", "announced")
+            above = guest.above(self._cache, self._options, has_store=layer.has_store)
+        self._use_layers(layer, above)
+
+    def _end_with_contexts(self, app: Flask) -> None:
         """Make the leases and fills of each app context of ``app`` end with it, and count its pages by view."""
         count_views(app)
         if self._fill_waits:
@@ -357,13 +387,6 @@ class EngineBackend(BackendAccess, BaseCache):
             self._shared.codec = self._codec
 
 
-def above(cache: Cache, checked: Mapping[str, Any], *, has_store: bool = False) -> Above | None:
-    """Return what makes the layer of the announced transactions, with the option ``transactions``; otherwise None."""
-    if not checked.get("transactions"):
-        return None
-    return module_of("transactions", "announced").above(cache, checked, has_store=has_store)  # type: ignore[no-any-return]
-
-
 def timeout_for(timeout: Any, value: Any) -> Any:
     """Return ``timeout``; if it is a function of the value, the timeout that it gives to ``value``."""
     seconds = seconds_for(timeout, value)
@@ -384,18 +407,7 @@ def is_memoize_version(key: Any) -> bool:
     return str(key).endswith("_memver")
 
 
-def checked_options(table: Options, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the checked values of all options of ``table``, given or default, by the names in ``option_table``.
-
-    Raises:
-        TypeError, ValueError, FileUnusable: if an option is unknown or wrong. The message names the option, the values
-            that it accepts and the value that it got.
-    """
-    check_known(table, given)
-    return table.checked(given)
-
-
-def check_known(table: Options, given: Mapping[str, Any]) -> None:
+def _check_known(table: Options, given: Mapping[str, Any]) -> None:
     """Check that all options are known.
 
     Raises:
@@ -417,7 +429,7 @@ def naming(cache: Any) -> Iterator[None]:
         raise kind(f"Wrong setting of the cache {cache!r}: {error}") from error
 
 
-def warn_of_sessions(app: Flask) -> None:
+def _warn_of_sessions(app: Flask) -> None:
     """Log a warning if Flask-Session keeps the sessions of ``app`` in a cache that the workers do not share."""
     sessions = app.config.get("SESSION_CACHELIB")
     if (

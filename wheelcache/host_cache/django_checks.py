@@ -7,7 +7,7 @@ from typing import Any, Final
 from django.core import checks
 from django.core.checks import CheckMessage
 
-from wheelcache.django_backend.aliases import wheel_caches
+from wheelcache.django_backend.backend import wheel_caches
 from wheelcache.errors import FileUnusable
 from wheelcache.host_cache.django_host import HostCache
 from wheelcache.runtime.private_files import check_private_directory

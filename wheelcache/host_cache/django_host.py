@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from os.path import isabs
 from pathlib import Path
@@ -13,7 +13,7 @@ from wheelcache.cache import Cache
 from wheelcache.core.access import VersionedAccess
 from wheelcache.django_backend.backend import WheelCache
 from wheelcache.django_backend.site_settings import aliases_of, site_identity
-from wheelcache.django_backend.stores import Store, codec_of, store_for
+from wheelcache.django_backend.stores import Store
 from wheelcache.engine.codec import Codec
 from wheelcache.engine.option_table import Options
 from wheelcache.host_cache.host_core import is_storable
@@ -33,6 +33,7 @@ class HostStore(Store):
     __slots__ = ("_identity", "_max_size", "find_folder")
 
     options: ClassVar[Options] = OPTIONS
+    keeps: Callable[[Any], bool] = staticmethod(is_storable)
 
     def __init__(self, location: str, name: str, checked: Mapping[str, Any], identity: str) -> None:
         check_location(location, checked["max_size"])
@@ -53,7 +54,7 @@ class HostStore(Store):
                 "SERIALIZER must be 'pickle' or the dotted path of a serializer, not 'reference': the "
                 "workers share no objects"
             )
-        return codec_of(serializer, is_storable)
+        return super()._make_codec(serializer)
 
     def _make_locks(self) -> MachineLocks:
         # The LOCATION of another site may have the same name.
@@ -80,7 +81,7 @@ class HostCache(PythonAccess, WheelCache):
         def make(location: str, checked: Mapping[str, Any]) -> HostStore:
             return HostStore(location, name, checked, identity)
 
-        return store_for(location, params, OPTIONS, make, identity)
+        return HostStore.find(location, params, identity, make)
 
 
 def _folder(location: str, identity: str) -> Path:

@@ -12,9 +12,7 @@ from typing import Any
 from flask import Flask
 
 from wheelcache.engine import options
-from wheelcache.flask_backend.app_contexts import figures_directory
 from wheelcache.flask_backend.backend import WheelCache
-from wheelcache.flask_backend.engine_backend import check_known, checked_options, naming, warn_of_sessions
 from wheelcache.host_cache.host_core import is_storable
 from wheelcache.host_cache.hosted_cache import HostedCache, PythonAccess
 from wheelcache.host_cache.options import FLASK_HOST as OPTIONS
@@ -39,10 +37,11 @@ class HostCache(PythonAccess, WheelCache):
             accepts and the value that it got.
     """
 
+    _table = OPTIONS
     keeps: Callable[[Any], bool] = staticmethod(is_storable)
 
     def __init__(self, identity: str = "", *, is_testing: bool = False, **given: Any) -> None:
-        checked = checked_options(OPTIONS, given)
+        checked = self._checked_options(given)
         if not identity and not isabs(checked["location"]):
             raise ValueError(
                 "A HostCache that no app makes needs an identity of the site, or a path as location: otherwise, all "
@@ -55,7 +54,7 @@ class HostCache(PythonAccess, WheelCache):
         find_place = partial(_find_place, checked["location"], name, is_testing, number)
         with OPTIONS.in_errors():
             engine = HostedCache(find_place, checked["max_size"], **OPTIONS.for_engine(checked))
-        self._use_engine(engine, checked, OPTIONS)
+        self._use_engine(engine, checked)
 
     @classmethod
     def factory(cls, app: Flask, config: dict[str, Any], args: list[Any], kwargs: dict[str, Any]) -> HostCache:
@@ -63,20 +62,11 @@ class HostCache(PythonAccess, WheelCache):
         CACHE_THRESHOLD, which has a default of 500 entries, has no effect: CACHE_OPTIONS may have ``max_entries``."""
         if len(args) > len(POSITIONAL):
             raise TypeError(f"CACHE_ARGS must be at most {', '.join(POSITIONAL)}, not {options.shown(args)}")
-        settings = {
-            "key_prefix": config["CACHE_KEY_PREFIX"] or "",
-            "name": app.name,
-            **({} if "figures_dir" in kwargs else {"figures_dir": figures_directory(app)}),
-        }
-        given = {**settings, **kwargs, **dict(zip(POSITIONAL, args, strict=False))}
-        check_known(OPTIONS, given)
+        prefix = {"key_prefix": config["CACHE_KEY_PREFIX"] or ""}
+        given = {**prefix, **kwargs, **dict(zip(POSITIONAL, args, strict=False))}
         # One installed package may serve several sites, each with an instance folder of its own.
         identity = f"{app.name} {Path(app.root_path).resolve()} {Path(app.instance_path).resolve()}"
-        with naming(given["name"]):
-            backend = cls(identity, is_testing=app.testing, **given)
-        backend.register_teardowns(app)
-        warn_of_sessions(app)
-        return backend
+        return cls._for_app(app, given, lambda given: cls(identity, is_testing=app.testing, **given))
 
     def is_of_this_process(self) -> bool:
         return False

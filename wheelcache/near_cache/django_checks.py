@@ -8,7 +8,7 @@ from django.conf import settings
 from django.core import checks
 from django.core.checks import CheckMessage
 
-from wheelcache.django_backend.aliases import wheel_caches
+from wheelcache.django_backend.backend import wheel_caches
 from wheelcache.near_cache.django_tiered import TieredCache
 from wheelcache.near_cache.options import DJANGO_TIERED
 

@@ -11,17 +11,14 @@ from typing import Any, ClassVar, Final
 from asgiref.sync import sync_to_async
 from django.core.cache import caches
 from django.core.cache.backends.base import DEFAULT_TIMEOUT, MEMCACHE_MAX_KEY_LENGTH, BaseCache, default_key_func
-from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, router
 from django.utils.module_loading import import_string
 
 from wheelcache.core.access import NO_TAGS, is_printable
 from wheelcache.core.contract import MISSING
-from wheelcache.django_backend.awaited import Awaited
 from wheelcache.django_backend.backend import WheelCache
-from wheelcache.django_backend.redis_calls import selection
-from wheelcache.django_backend.site_settings import cache_in_words
-from wheelcache.django_backend.stores import Store, store_for
+from wheelcache.django_backend.redis_calls import Awaited, selection
+from wheelcache.django_backend.stores import Store
 from wheelcache.engine.backend_access import NOTHING, checked_tags
 from wheelcache.engine.keys import text_of
 from wheelcache.engine.option_table import Options
@@ -139,9 +136,7 @@ class TieredCache(WheelCache):
         given = params.get("OPTIONS", {})
         alias = given.get("L2") if isinstance(given, Mapping) else None
         if not isinstance(alias, str) or alias not in caches.settings:
-            raise ImproperlyConfigured(
-                f"Wrong setting of {cache_in_words(location, params)}: L2 must be {_usable_aliases()}, not {alias!r}."
-            )
+            raise ValueError(f"L2 must be {_usable_aliases()}, not {alias!r}")
         key_settings: dict[str, Any] = {name: params[name] for name in OF_L2 if name in params}
         self._l2 = l2 = second_level(
             alias, key_settings, given.get("L2_TIMEOUT", OPTIONS["L2_TIMEOUT"].default), TieredCache
@@ -149,18 +144,13 @@ class TieredCache(WheelCache):
         # The alias alone is not enough: tests override its settings.
         # The version is left out: aliases that differ only in it share the copies and see each other's writes.
         variant = ("tiered", repr(caches.settings[alias]), l2.key_prefix, l2.key_func)
-        store = store_for(
-            *(location, params, OPTIONS),
-            lambda place, checked: TieredStore(place, checked, l2, f"copies of {alias}"),
-            variant,
+        store = TieredStore.find(
+            *(location, params, variant), lambda place, checked: TieredStore(place, checked, l2, f"copies of {alias}")
         )
         self._l2_keys: KeyFunction = take_final_keys(l2)
         if isinstance(l2, WheelCache) and l2.store.above is not None:
             if store.above is None:
-                raise ImproperlyConfigured(
-                    f"Wrong setting of {cache_in_words(location, params)}: TRANSACTIONS must be set here, as it is for "
-                    f"its L2 {alias!r}."
-                )
+                raise ValueError(f"TRANSACTIONS must be set here, as it is for its L2 {alias!r}")
             # It receives committed changes and immediate ones, and final keys do not show which are immediate.
             l2._use_layers(l2._shared, None)
         return store

@@ -19,18 +19,8 @@ from wheelcache.core.contract import MISSING, Record
 from wheelcache.engine import options
 from wheelcache.engine.backend_access import checked_tags
 from wheelcache.engine.loading.request import LoadRequest
-from wheelcache.flask_backend.app_contexts import figures_directory
 from wheelcache.flask_backend.backend import WheelCache
-from wheelcache.flask_backend.engine_backend import (
-    Begun,
-    EngineBackend,
-    Timeout,
-    above,
-    check_known,
-    checked_options,
-    naming,
-    warn_of_sessions,
-)
+from wheelcache.flask_backend.engine_backend import Begun, EngineBackend, Timeout
 from wheelcache.near_cache.flask_second_level import CachelibStore, checked_level, prefix_of, second_level, with_prefix
 from wheelcache.near_cache.invalidations import Invalidations
 from wheelcache.near_cache.near_copies import NearCopies
@@ -70,10 +60,11 @@ class TieredCache(EngineBackend):
             the given one.
     """
 
+    _table = OPTIONS
     _shared: NearCopies
 
     def __init__(self, l2: cachelib.BaseCache, **given: Any) -> None:
-        checked = checked_options(OPTIONS, given)
+        checked = self._checked_options(given)
         for name in FOR_MAKING_L2:
             if name in given:
                 raise _made_already(name, given[name])
@@ -87,7 +78,6 @@ class TieredCache(EngineBackend):
         super().__init__(
             engine,
             {name: value for name, value in checked.items() if name not in FOR_MAKING_L2} | {"l2": type(l2).__name__},
-            OPTIONS,
         )
         # The caches of cachelib before version 0.16 have no such attribute.
         self.ignore_delete_many_errors = getattr(l2, "ignore_delete_many_errors", True)
@@ -103,7 +93,7 @@ class TieredCache(EngineBackend):
         # Flask's calls are synchronous.
         stores = PerDriver(CachelibStore(l2, level.note_undecoded), None)
         layer = NearCopies(level, stores, tags, self._codec)
-        self._use_layers(layer, above(engine, checked, has_store=True))
+        self._use_layer(layer)
         # The thread refers to the copies, not to the backend, which would otherwise outlive an app that is replaced.
         weakref.finalize(self, level.stop_tracking)
         if not invalidations.is_notified:
@@ -121,15 +111,9 @@ class TieredCache(EngineBackend):
             raise TypeError(
                 f"CACHE_ARGS must be empty, since TieredCache uses CACHE_OPTIONS only, not {options.shown(args)}"
             )
-        given = {
-            "threshold": config["CACHE_THRESHOLD"],
-            "name": app.name,
-            **({} if "figures_dir" in kwargs else {"figures_dir": figures_directory(app)}),
-            **kwargs,
-        }
-        check_known(OPTIONS, given)
-        l2, l2_options = given.pop("l2", None), given.pop("l2_options", None)
-        with naming(given["name"]):
+
+        def make(given: dict[str, Any]) -> TieredCache:
+            l2, l2_options = given.pop("l2", None), given.pop("l2_options", None)
             # The second level reads it, too, and its errors do not name it.
             finite_timeout("default_timeout", config["CACHE_DEFAULT_TIMEOUT"])
             timeout = OPTIONS["l2_timeout"]
@@ -139,10 +123,10 @@ class TieredCache(EngineBackend):
             if isinstance(l2, str):
                 l2 = second_level(app, config, l2, {} if l2_options is None else l2_options, l2_timeout)
             backend = cls(l2, **given)
-        backend._options |= {"l2_timeout": l2_timeout, "l2_options": l2_options}
-        backend.register_teardowns(app)
-        warn_of_sessions(app)
-        return backend
+            backend._options |= {"l2_timeout": l2_timeout, "l2_options": l2_options}
+            return backend
+
+        return cls._for_app(app, {"threshold": config["CACHE_THRESHOLD"], **kwargs}, make)
 
     def is_of_this_process(self) -> bool:
         """Return whether the entries of the second level are in this process only."""

@@ -14,9 +14,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 from wheelcache.engine.keys import NO_VIEW
+from wheelcache.pages.busiest import FULL, LONGEST_PATH, NOT_STORED, NamedPaths, Occurrences
 from wheelcache.pages.page_stats import PageStats
 from wheelcache.pages.reasons import MOST_REASONS, REASONS, Refusal
-from wheelcache.watch.busiest import FULL, LONGEST_PATH, NOT_STORED, NamedPaths, Occurrences
 
 Counts = Mapping[tuple[str, str], tuple[int, dict[str, Any]]]
 """Numbers and examples, by view and kind."""

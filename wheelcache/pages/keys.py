@@ -15,14 +15,15 @@ A **tag** must be the same for every spelling of a URL and in every process of t
 
 from __future__ import annotations
 
+import re
 import secrets
+from contextlib import suppress
 from hashlib import blake2b
 from typing import Final
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from wheelcache.engine.keys import INTERNAL
 from wheelcache.engine.options import shown
-from wheelcache.watch.purge_targets import LONGEST_DIRECTORY, MOST_DIRECTORIES
 
 SEPARATOR: Final = "\u0100"
 
@@ -31,6 +32,13 @@ LONGEST_KEY: Final = 250
 
 LONGEST_URL: Final = 4096
 """Characters of the path and the query. Longer URLs bypass the cache."""
+
+MOST_DIRECTORIES: Final = 8
+LONGEST_DIRECTORY: Final = 500
+"""Slashes, and characters, in the path of a directory whose pages can be purged."""
+
+HOST: Final = re.compile(r"[^\s/?#@]+")
+"""The form of a host, which may have a port."""
 
 ALL: Final = f"{INTERNAL}all"
 """The tag of every page."""
@@ -119,12 +127,34 @@ def prefix_tag(url: str) -> str:
     host, path, query = parts_of_url(url)
     tags = _directory_tags(_authority(host), path)
     tag = f"{INTERNAL}in {_authority(host)}{path}"
-    if query or tag not in tags:
+    if query or "#" in url or tag not in tags:
         raise ValueError(
             "prefix must be an absolute URL that ends with a slash, such as https://example.com/news/, with at most "
             f"{MOST_DIRECTORIES} slashes and {LONGEST_DIRECTORY} characters in its path, not {shown(url)}"
         )
     return tag
+
+
+class NotPurgeable(ValueError):
+    """The target of a purge is neither an absolute URL nor a host."""
+
+
+def check_purgeable(target: str) -> None:
+    """Check an operator's target of a purge: a URL, a directory (a URL that ends with ``/*``), or a host.
+
+    Raises:
+        NotPurgeable: if ``target`` is none of them.
+    """
+    with suppress(ValueError):
+        if len(target) <= LONGEST_URL:
+            if not HOST.fullmatch(target):
+                _ = prefix_tag(target.removesuffix("*")) if target.endswith("/*") else parts_of_url(target)
+            return
+    raise NotPurgeable(
+        "purge takes an absolute URL, such as https://example.com/news/, a directory of at most "
+        f"{MOST_DIRECTORIES} slashes, such as https://example.com/news/*, or a host, such as example.com, "
+        f"not {shown(target)}"
+    )
 
 
 def _directory_tags(authority: str, path: str) -> list[str]:

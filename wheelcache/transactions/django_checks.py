@@ -8,7 +8,7 @@ from django.conf import settings
 from django.core import checks
 from django.core.checks import CheckMessage
 
-from wheelcache.django_backend.aliases import wheel_caches
+from wheelcache.django_backend.backend import wheel_caches
 
 
 def check_transactions(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:

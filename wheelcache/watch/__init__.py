@@ -8,8 +8,7 @@
 - ``command_line``, ``site_commands``, ``entry_commands``: the terminal.
 - ``dashboard/``: the page. ``one_cache`` has its figures, ``responses`` its buttons.
 
-To add a metric: nothing for a count, which each part describes where it counts; otherwise an entry of ``METRICS`` in
-``metrics``. To add a chart: an entry of ``HISTORY`` in ``dashboard/one_cache``, and of ``SPECS`` in
-``dashboard/charts.js``. To add a problem and its alert: a row of ``RULES`` in ``problems``. To add an event: an
-``Event`` of ``event_log``, recorded by ``cache_events``.
+To add a metric: an entry of ``METRICS`` in ``metrics``. To add a chart: an entry of ``HISTORY`` in
+``dashboard/one_cache``, and of ``SPECS`` in ``dashboard/charts.js``. To add a problem and its alert: a row of
+``RULES`` in ``problems``. To add an event: an ``Event`` of ``event_log``, recorded by ``cache_events``.
 """

@@ -16,10 +16,10 @@ from typing import Any, Final, TextIO
 
 from wheelcache.cache import Cache
 from wheelcache.errors import FileUnusable
+from wheelcache.pages.keys import NotPurgeable
 from wheelcache.watch import console, entry_commands, page_commands, site_commands
 from wheelcache.watch.console import CommandFailed, Report
 from wheelcache.watch.publisher import INTERVAL
-from wheelcache.watch.purge_targets import NotPurgeable
 
 DESCRIPTION: Final = (
     "Show the figures of the caches, over all workers of this site on this machine, or run a command in all workers."

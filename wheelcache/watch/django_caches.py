@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from wheelcache.cache import Cache
-from wheelcache.django_backend.aliases import wheel_caches
-from wheelcache.django_backend.backend import WheelCache
+from wheelcache.django_backend.backend import WheelCache, wheel_caches
 from wheelcache.engine.option_table import Setting
 from wheelcache.watch.observers import page_caches
 from wheelcache.watch.options import is_inspectable

@@ -8,7 +8,7 @@ from math import inf
 from typing import Any, Final, NamedTuple
 
 from wheelcache.engine.stats import Stats
-from wheelcache.watch.busiest import FULL, NOT_STORED, NamedPaths
+from wheelcache.pages.busiest import FULL, NOT_STORED, NamedPaths
 from wheelcache.watch.key_groups import Groups, changes, merged
 from wheelcache.watch.page_paths import FullPage, full_pages, no_paths
 from wheelcache.watch.rows import GAUGES, NOTHING, Row, added, stats_of, subtracted

@@ -42,13 +42,15 @@ def directory_of(site: str) -> Path | None:
     return directory
 
 
-def remove_forgotten() -> None:
-    """Remove default directories that have not been used for a week.
+def remove_forgotten(used: Path) -> None:
+    """Remove default directories that have not been used for a week, if the one that is ``used`` is a default one, too.
 
     Each SECRET_KEY, and each path of a Flask app, has its own directory, and some of these are never used again.
     """
     with suppress(FileUnusable, OSError):
-        for path in runtime_directory().glob(f"{OURS}*"):
+        if not used.name.startswith(OURS) or used.parent != runtime_directory():
+            return
+        for path in used.parent.glob(f"{OURS}*"):
             with suppress(FileUnusable, OSError):
                 if path.lstat().st_mtime < SystemClock.time() - FORGOTTEN:
                     _remove_if_deserted(path)

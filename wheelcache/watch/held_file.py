@@ -31,8 +31,8 @@ class HeldFile:
         except OSError:
             return False
 
-    def hold(self, path: Path) -> bool:
-        """Lock a file, which is made if it does not exist. Return False if another process holds it.
+    def hold(self, path: Path) -> None:
+        """Lock a file that no other process locks, and make it if it does not exist.
 
         Raises:
             OSError: if the file cannot be created or locked.
@@ -40,12 +40,7 @@ class HeldFile:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         not_for_children.add(file)
         self._file = file
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self.release()
-            return False
-        return True
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def release(self) -> None:
         """Release the lock. In the child of a fork, the parent keeps it."""

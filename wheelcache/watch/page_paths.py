@@ -16,8 +16,8 @@ from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from wheelcache.pages.busiest import FULL, NOT_STORED, NamedPaths, Occurrences, SpaceSaving, readable
 from wheelcache.pages.reasons import REASONS
-from wheelcache.watch.busiest import FULL, NOT_STORED, NamedPaths, Occurrences, SpaceSaving, readable
 from wheelcache.watch.tables import encoded, put
 
 if TYPE_CHECKING:

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from wheelcache.core import IMPLEMENTATION
 from wheelcache.errors import CacheClosed, FileUnusable
+from wheelcache.pages.busiest import Occurrences
 from wheelcache.runtime import lifecycle
 from wheelcache.runtime.clock import Clock, SystemClock, this_process
 from wheelcache.runtime.periodic_jobs import PeriodicJob
-from wheelcache.runtime.private_files import FileLocked, is_in_ours
+from wheelcache.runtime.private_files import FileLocked
 from wheelcache.runtime.shared_objects import WeakRegistry
-from wheelcache.watch.busiest import Occurrences
 from wheelcache.watch.cache_events import CacheEvents
 from wheelcache.watch.event_log import EXITED, STARTED, Event, add_events
 from wheelcache.watch.figures_directory import remove_forgotten
@@ -198,8 +198,8 @@ class SitePublisher:
         if self._is_tidying():
             is_first, self._tidied_at = self._tidied_at == -inf, SystemClock.steady()
             tidy(db, self.file, self.process)
-            if is_first and is_in_ours(self.file.directory):
-                remove_forgotten()
+            if is_first:
+                remove_forgotten(self.file.directory)
         inquiries, modes = inquiries_in(db), modes_in(db)
         for each in publications:
             each.inquiries.note(inquiries)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from wheelcache.runtime.clock import SystemClock
@@ -60,11 +60,6 @@ class RecentFailures:
 
     def __bool__(self) -> bool:
         return bool(self._found)
-
-    def copies(self) -> list[Failure]:
-        """Return copies of the failures since the last call of ``take``."""
-        with self._lock:
-            return [replace(each) for each in self._found.values()]
 
     def take(self) -> list[Failure]:
         """Return the failures since the last call, and forget them."""

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from wheelcache.cache import Cache
+from wheelcache.pages.keys import check_purgeable
 from wheelcache.pages.page_stats import PageStats
 from wheelcache.pages.reasons import REASONS
 from wheelcache.runtime.clock import SystemClock
@@ -34,7 +35,6 @@ from wheelcache.watch.inquiries import CLEAR, PURGE, ask
 from wheelcache.watch.observers import observer_of
 from wheelcache.watch.problems import headline, problems_of
 from wheelcache.watch.publisher import INTERVAL
-from wheelcache.watch.purge_targets import check_purgeable
 from wheelcache.watch.releases import Release
 from wheelcache.watch.site import Own, Site
 

@@ -58,14 +58,10 @@ _LEFT: Final = (
     f"DELETE FROM {OF_WORKER} NOT IN (SELECT id FROM processes)",
     """DELETE FROM caches WHERE id NOT IN (SELECT cache FROM workers)
         AND id NOT IN (SELECT id FROM caches ORDER BY published DESC LIMIT :names)""",
-    "DELETE FROM counts WHERE cache NOT IN (SELECT id FROM caches)",
-    "DELETE FROM paths WHERE cache NOT IN (SELECT id FROM caches)",
     *(
         f"DELETE FROM {table} WHERE cache NOT IN (SELECT id FROM caches)"
-        for table in ("groups", "group_hours", "group_names")
+        for table in ("counts", "paths", "groups", "group_hours", "group_names", "rehearsals", "modes")
     ),
-    "DELETE FROM rehearsals WHERE cache NOT IN (SELECT id FROM caches)",
-    "DELETE FROM modes WHERE cache NOT IN (SELECT id FROM caches)",
     "DELETE FROM resets WHERE cache != 0 AND cache NOT IN (SELECT id FROM caches)",
 )
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable, Iterable
+from inspect import isawaitable
 from typing import Any, Final
 
 from wheelcache.core.access import MAX_FAST_TTL, SECONDS, Lifetime, Serialized
@@ -207,9 +208,28 @@ class Loads:
 
     async def aget(self, request: LoadRequest, found: Any = MISSING) -> Any:
         """Do the same as ``get`` in a task, and await an awaitable result of the loader."""
-        steps = self.load(request) if found is MISSING else self.refresh(request, found)
-        stored = result(await drive_async(steps))
-        if type(stored) is not Serialized or request.codec is None or found is not MISSING:
+        if found is not MISSING:
+            return result(await drive_async(self.refresh(request, found)))
+        stored = TAKEN
+        if request.is_at_once:
+            turn = Turn(self.turns, request.key, request.watched, request.names)
+            try:
+                stored = self.begin(turn, request)
+                if stored is MISSING:
+                    value = request.loader()
+                    value = request.complete(await value if isawaitable(value) else value)
+                    stored = self.finish(turn, request, value)
+                    turn.exit()
+                else:
+                    turn.close()
+            except BaseException as error:
+                with turn, turn:
+                    if stored is MISSING:
+                        self.fail(turn, request, error)
+                    raise
+        if stored is TAKEN:
+            stored = result(await drive_async(self.load(request)))
+        if type(stored) is not Serialized or request.codec is None:
             return stored
         try:
             return request.codec.loads(stored)

@@ -62,7 +62,7 @@ class Misses:
         self.scopes = self.noted.scopes
 
     def observe(self, observer: Observer) -> None:
-        """Report the loads that end from now on to ``observer``."""
+        """Report the loads that fail from now on to ``observer``."""
         self._observer = observer
 
     def leave_out(self, is_left_out: Callable[[Any], bool]) -> None:

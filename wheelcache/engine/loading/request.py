@@ -22,7 +22,7 @@ from wheelcache.engine import options
 from wheelcache.engine.codec import NOT_DECODED, Codec
 from wheelcache.errors import note_key
 from wheelcache.runtime.reusable import USUAL, check_reusable
-from wheelcache.runtime.steps import InSteps, Loader, Steps, call
+from wheelcache.runtime.steps import Call, InSteps, Loader, Steps, call
 
 # The policy.
 
@@ -401,8 +401,10 @@ class LoadRequest:
 
 def computed(request: LoadRequest) -> Steps:
     """Run the loader of a request. Return the outcome with the stored form of the value."""
-    value, error = yield from call(request.loader)
-    if error is None and type(request.loader) is not InSteps:
+    if type(request.loader) is InSteps:
+        return (yield from call(request.loader))
+    value, error = yield Call(request.loader)
+    if error is None:
         try:
             value = request.complete(value)
         except BaseException as raised:

@@ -27,7 +27,7 @@ from wheelcache.engine.loading.request import LoadRequest, Receivers, computed
 from wheelcache.engine.turns import End, Is, Turn, enter, wait_until
 from wheelcache.errors import LoadDeadlock, LoadTimeout
 from wheelcache.runtime.clock import SystemClock
-from wheelcache.runtime.steps import Outcome, Steps, StepsTo, Wait, result
+from wheelcache.runtime.steps import BLOCKS, Outcome, Steps, StepsTo, Wait, result
 
 logger = logging.getLogger("wheelcache")
 
@@ -52,7 +52,6 @@ class WaitingLoads:
         """Return the steps of ``get``: to wait for another caller, to serve a stale value, or to load elsewhere."""
         if request.is_alone:
             return (yield from self._loads.compute(request))
-        background = yield BACKGROUND
         policy = request.policy
         outcome: Outcome | None = None
         # Before the value is stored.
@@ -62,11 +61,11 @@ class WaitingLoads:
             if policy.stale.seconds and (policy.timeout is None or not self._may_try(request.key)):
                 stale = self._stale(request, Receivers.ALL)
                 if stale is not MISSING:
-                    yield from self._start_refresh(request, background)
+                    yield from self._start_refresh(request)
                     return stale, None
             deadline = None if policy.timeout is None else SystemClock.steady() + policy.timeout
             while outcome is None:
-                outcome = yield from self._take_turn(request, deadline, background)
+                outcome = yield from self._take_turn(request, deadline)
             return outcome
         finally:
             has_failed = outcome is None or outcome[1] is not None
@@ -78,33 +77,32 @@ class WaitingLoads:
         times = self._core.times(request.key)
         if times is not None:
             request.fresh_until = times.fresh_until
-        yield from self._start_refresh(request, (yield BACKGROUND))
+        yield from self._start_refresh(request)
         return found, None
 
-    def _take_turn(
-        self, request: LoadRequest, deadline: float | None, background: Background
-    ) -> StepsTo[Outcome | None]:
+    def _take_turn(self, request: LoadRequest, deadline: float | None) -> StepsTo[Outcome | None]:
         """Lead a turn, or wait for one. Return None if the caller has to look again."""
         turn = Turn(self._turns, request.key, request.watched, request.names)
         with turn, turn:
             found = self._loads.begin(turn, request)
             if found is TAKEN and not turn.is_behind:
+                blocks = yield BLOCKS
                 try:
-                    state = self._turns.begin(turn, blocking=background.blocking, may_wait=request.may_wait)
+                    state = self._turns.begin(turn, blocking=blocks, may_wait=request.may_wait)
                 except LoadDeadlock as error:
                     return self._stale_instead(request, error)
                 if state is Is.WAITS:
-                    return (yield from self._wait(turn, request, deadline, background))
+                    return (yield from self._wait(turn, request, deadline))
                 enter((turn,))
                 found = self._loads.look_again(request)
             if turn.is_behind and (found is TAKEN or found is MISSING):
-                found = yield from self._wait_for_process(turn, request, deadline, background)
+                found = yield from self._wait_for_process(turn, request, deadline)
                 if found is MISSING and deadline is not None and deadline <= SystemClock.steady():
                     return self._timed_out(request)
             if found is not MISSING:
                 return found, None
             if deadline is not None and not stay_with_callers():
-                handed = self._hand_over(turn, request, deadline, background)
+                handed = self._hand_over(turn, request, deadline, (yield BACKGROUND))
                 if handed is Handed.TAKEN:
                     return (yield from self._wait_for_own(turn, request, deadline))
                 if handed is Handed.NO_ROOM:
@@ -117,14 +115,12 @@ class WaitingLoads:
                 value, failure = self._loads.outcome(turn, request, value)
             return (value, None) if failure is None else self._stale_instead(request, failure)
 
-    def _wait_for_process(
-        self, turn: Turn, request: LoadRequest, deadline: float | None, background: Background
-    ) -> StepsTo[Any]:
+    def _wait_for_process(self, turn: Turn, request: LoadRequest, deadline: float | None) -> StepsTo[Any]:
         """Wait for another process that computes the value. Return the value, or MISSING if the caller computes it."""
         stale = self._stale(request, Receivers.WAITERS)
         if stale is not MISSING:
             return stale
-        yield from wait_for_claim(turn, wait_until(turn, deadline, blocking=background.blocking))
+        yield from wait_for_claim(turn, wait_until(turn, deadline, blocking=(yield BLOCKS)))
         return self._loads.look_again(request)
 
     def _wait_for_own(self, turn: Turn, request: LoadRequest, deadline: float) -> StepsTo[Outcome | None]:
@@ -136,9 +132,7 @@ class WaitingLoads:
             return turn.value, None
         return self._or_stale(request, turn.value) if turn.ended is End.ERROR else None
 
-    def _wait(
-        self, turn: Turn, request: LoadRequest, deadline: float | None, background: Background
-    ) -> StepsTo[Outcome | None]:
+    def _wait(self, turn: Turn, request: LoadRequest, deadline: float | None) -> StepsTo[Outcome | None]:
         """Wait for the turn of another caller. Return None if the caller has to look again."""
         stale = self._stale(request, Receivers.WAITERS)
         if stale is not MISSING:
@@ -149,7 +143,7 @@ class WaitingLoads:
             if found is not MISSING:
                 return found, None
         alarm = cast("Turn", turn.waits_on).alarm
-        yield Wait(alarm, wait_until(turn, deadline, blocking=background.blocking))
+        yield Wait(alarm, wait_until(turn, deadline, blocking=(yield BLOCKS)))
         how, value = turn.result
         # Before the next steps, which may run a log handler of the site.
         turn.leave()
@@ -169,8 +163,9 @@ class WaitingLoads:
 
     # In the background.
 
-    def _start_refresh(self, request: LoadRequest, background: Background) -> StepsTo[None]:
+    def _start_refresh(self, request: LoadRequest) -> StepsTo[None]:
         """Begin to load a value, unless that is in progress, or not wanted any longer, or has failed recently."""
+        background = yield BACKGROUND
         turn = Turn(self._turns, request.key, request.watched, request.names)
         # Until a thread is free, other callers may load the value themselves.
         turn.is_queued = True

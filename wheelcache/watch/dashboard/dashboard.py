@@ -17,19 +17,14 @@ from typing import Any, Final
 from wheelcache.cache import Cache
 from wheelcache.core import HOW_TO_CHANGE, REPORT
 from wheelcache.near_cache.store_stats import StoreStats
+from wheelcache.pages.keys import check_purgeable
 from wheelcache.pages.reasons import REASONS
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.watch import documents
 from wheelcache.watch.dashboard.inspection import Target, answers, ask
 from wheelcache.watch.dashboard.one_cache import Wanted, details, rehearsal
 from wheelcache.watch.dashboard.permissions import Permission, Permissions
-from wheelcache.watch.dashboard.refusals import (
-    InquiryOver,
-    NoPages,
-    NotInspectable,
-    NotPublished,
-    UnknownCache,
-)
+from wheelcache.watch.dashboard.refusals import Refused
 from wheelcache.watch.event_log import CLEARED, MAX_EVENTS, RESET, Event
 from wheelcache.watch.figures import CacheFigures
 from wheelcache.watch.inquiries import CLEAR, PURGE, inquiry_of
@@ -37,7 +32,6 @@ from wheelcache.watch.key_advice import on_keys
 from wheelcache.watch.observers import observer_of
 from wheelcache.watch.problems import headline, problems_of
 from wheelcache.watch.publisher import INTERVAL
-from wheelcache.watch.purge_targets import check_purgeable
 from wheelcache.watch.rows import reading_of
 from wheelcache.watch.site import OVERVIEW, OverviewStep, Own, Site
 from wheelcache.watch.spans import Span
@@ -177,7 +171,7 @@ class Dashboard:
             by: the name of the operator, for the recent events.
 
         Raises:
-            UnknownCache: if no process has the cache.
+            Refused: if no process has the cache.
             FileUnusable, OSError: if the other processes cannot be asked.
         """
 
@@ -200,14 +194,13 @@ class Dashboard:
 
         Raises:
             NotPurgeable: if ``target`` is neither a URL nor a host.
-            UnknownCache: if no process has the cache.
-            NoPages: if the cache does not belong to an HTTP cache.
+            Refused: if no process has the cache, or it does not belong to an HTTP cache.
             FileUnusable, OSError: if the other processes cannot be asked.
         """
         target = target.strip()
         check_purgeable(target)
         if _named(name, Site(self._caches())).counted.pages is None:
-            raise NoPages(name)
+            raise Refused(f"The cache {name!r} has no pages to purge")
 
         removed: list[int] = []
 
@@ -225,12 +218,12 @@ class Dashboard:
             by: the name of the operator, for the recent events.
 
         Raises:
-            NotPublished: if the caches do not publish their figures.
+            Refused: if the caches do not publish their figures.
             FileUnusable, OSError: if the reset cannot be stored.
         """
         site = Site(self._caches())
         if not site.files:
-            raise NotPublished
+            raise Refused("These caches do not publish their figures, so they cannot be reset for all users")
         publications = [observer_of(each).publication for each in site.own]
         for publication in {each.publisher: each for each in publications if each is not None}.values():
             publication.run_now()
@@ -245,8 +238,8 @@ class Dashboard:
             by: the name of the operator, for the recent events.
 
         Raises:
-            NotInspectable: if there is no such cache with the option ``inspect``, or it is not published.
-            BadTarget: if ``target`` is invalid.
+            Refused: if ``target`` is invalid, there is no such cache with the option ``inspect``, or it is not
+                published, so that workers cannot be asked.
             FileUnusable, OSError: if the workers cannot be asked.
         """
         site = Site(self._caches(), Own.NONE)
@@ -261,14 +254,13 @@ class Dashboard:
         """Return the present answers to an inquiry: see ``inspection.answers``.
 
         Raises:
-            InquiryOver: if there is no such inquiry.
-            NotInspectable: as for ``inspect``.
+            Refused: if there is no such inquiry, or its answers were read, or as for ``inspect``.
             FileUnusable, OSError: if the answers cannot be read.
         """
         site = Site(self._caches(), Own.NONE)
         found = inquiry_of(site, token)
         if found is None:
-            raise InquiryOver
+            raise Refused("This search is over: repeat it", 404)
         name, inquiry, at = found
         self._check_inspectable(name, site)
         return answers(site, token, inquiry, at)
@@ -278,7 +270,8 @@ class Dashboard:
 
     def _check_inspectable(self, name: str, site: Site) -> None:
         if not self._can_inspect(name, site):
-            raise NotInspectable(name)
+            needed = "set INSPECT to True, and FIGURES_DIR to a directory if it is None"
+            raise Refused(f"The cache {name!r} cannot be inspected: {needed}", 404)
 
     def _run_everywhere(
         self, action: str, name: str, act: Callable[[Cache], object], event: str, by: str, **arguments: str
@@ -313,12 +306,12 @@ def _named(name: str, site: Site) -> CacheFigures:
     """Return the figures of the cache ``name``.
 
     Raises:
-        UnknownCache: if no process has the cache.
+        Refused: if no process has the cache.
     """
     for each in site.caches:
         if each.name == name:
             return each
-    raise UnknownCache(name)
+    raise Refused(f"There is no cache {name!r}", 404)
 
 
 def _effect(figures: CacheFigures, site: Site) -> str:

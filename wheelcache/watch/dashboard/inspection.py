@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from wheelcache.engine.glob_pattern import escaped
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.watch.dashboard.permissions import Permission, Permissions
-from wheelcache.watch.dashboard.refusals import BadTarget
+from wheelcache.watch.dashboard.refusals import Refused
 from wheelcache.watch.inquiries import (
     KEYS_HAVE_PREFIXES,
     LISTED,
@@ -64,21 +64,22 @@ class Target(NamedTuple):
         """Return the inquiry for the workers.
 
         Raises:
-            BadTarget: if the form is invalid.
+            Refused: if the form is invalid.
         """
         if self.action == "sample":
             return {"kind": "sample"}
         if self.action not in ("find", "delete") or self.kind not in KINDS:
-            raise BadTarget(f"Give an action (find, delete or sample) and a kind ({', '.join(KINDS)})")
+            raise Refused(f"Give an action (find, delete or sample) and a kind ({', '.join(KINDS)})", 400)
         if not self.text:
-            raise BadTarget(f"Give a {self.kind}")
+            raise Refused(f"Give a {self.kind}", 400)
         if len(self.text) > LONGEST_TARGET:
-            raise BadTarget(f"A {self.kind} must have at most {LONGEST_TARGET:,} characters, not {len(self.text):,}")
+            raise Refused(f"A {self.kind} must have at most {LONGEST_TARGET:,} characters, not {len(self.text):,}", 400)
         secret = SECRET.search(self.text)
         if self.kind == "pattern" and secret is not None and self.text[secret.end() :] not in ("", "*"):
-            raise BadTarget(
+            raise Refused(
                 "In a pattern, only * may follow the word session, since the numbers of matches would show the keys of "
-                "sessions: *session* finds them all"
+                "sessions: *session* finds them all",
+                400,
             )
         if self.action == "delete":
             return {"kind": "delete", self.kind: self.text, "hides_sessions": True}
@@ -93,7 +94,7 @@ def ask(site: Site, name: str, target: Target, by: str) -> str:
     """Ask the workers of the cache ``name``, and return the token of the inquiry.
 
     Raises:
-        BadTarget: if ``target`` is invalid.
+        Refused: if ``target`` is invalid.
         FileUnusable, OSError: if the workers cannot be asked.
     """
     inquiry = target.inquiry()

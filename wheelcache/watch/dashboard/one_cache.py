@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from wheelcache.engine.stats import MISSES, REMOVALS, Stats
 from wheelcache.watch import documents
 from wheelcache.watch.comparison import compare, mark_in
-from wheelcache.watch.dashboard.refusals import BadTarget
+from wheelcache.watch.dashboard.refusals import Refused
 from wheelcache.watch.event_log import CLEARED, KILLED, RESET, Event
 from wheelcache.watch.figures import CacheFigures, WorkerFigures
 from wheelcache.watch.problems import Problem
@@ -53,7 +53,7 @@ class Wanted(NamedTuple):
         """Return the span and the comparison that the fields of a query select.
 
         Raises:
-            BadTarget: if one of them is invalid.
+            Refused: if one of them is invalid.
         """
         compared: float | str | None = None
         if fields.get("compare"):
@@ -61,11 +61,11 @@ class Wanted(NamedTuple):
         if "from" not in fields and "until" not in fields:
             seconds = _number(fields, "span") if "span" in fields else float(HOUR)
             if not 0 < seconds <= DAY:
-                raise BadTarget(f"span must be a number of seconds above 0 and at most {DAY}, not {seconds:g}")
+                raise Refused(f"span must be a number of seconds above 0 and at most {DAY}, not {seconds:g}", 400)
             return cls(seconds, compared=compared)
         since, until = _number(fields, "from"), _number(fields, "until")
         if since >= until:
-            raise BadTarget(f"from must be before until, not {since:.10g} and {until:.10g}")
+            raise Refused(f"from must be before until, not {since:.10g} and {until:.10g}", 400)
         return cls(None, since, until, compared)
 
     def span(self, site: Site) -> Span:
@@ -101,7 +101,7 @@ def _number(fields: Mapping[str, Sequence[str]], name: str) -> float:
     except ValueError:
         found = float("nan")
     if not isfinite(found):
-        raise BadTarget(f"{name} must be a number of seconds, not {given[:100]!r}")
+        raise Refused(f"{name} must be a number of seconds, not {given[:100]!r}", 400)
     return found
 
 

@@ -20,12 +20,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from wheelcache.errors import FileUnusable
+from wheelcache.pages.keys import NotPurgeable
 from wheelcache.watch.dashboard.dashboard import ASSETS, Dashboard, asset
 from wheelcache.watch.dashboard.inspection import Target
 from wheelcache.watch.dashboard.one_cache import Wanted
 from wheelcache.watch.dashboard.permissions import REFUSED, Permission, Permissions, refusal_of
-from wheelcache.watch.dashboard.refusals import BadTarget, Refused
-from wheelcache.watch.purge_targets import NotPurgeable
+from wheelcache.watch.dashboard.refusals import Refused
 
 logger = logging.getLogger("wheelcache")
 
@@ -174,7 +174,7 @@ def _outcome(act: Callable[[], Any]) -> Response:
         found = act()
     except Refused as error:
         return refusal(error.status, str(error))
-    except (NotPurgeable, BadTarget) as error:
+    except NotPurgeable as error:
         return refusal(400, str(error))
     except (FileUnusable, OSError) as error:
         return refusal(503, str(error))
