@@ -1,6 +1,6 @@
 """Tags: ``delete_tags`` in a large cache, hits of entries with tags, and the memory that tags take."""
 
-import sys
+import tracemalloc
 from concurrent.futures import Executor
 from statistics import median
 from time import sleep, thread_time_ns
@@ -68,7 +68,13 @@ def delete_one_tag() -> float:
 
 def bytes_per_tag() -> tuple[float, float]:
     """Return the bytes of an entry's first tag, and of its second. Run this in a new process."""
-    sizes = [sys.getsizeof(_filled(tags, 100_000)._core) for tags in ((), ("a",), ("a", "b"))]
+    sizes = []
+    for tags in ((), ("a",), ("a", "b")):
+        tracemalloc.start()
+        cache = _filled(tags, 100_000)
+        sizes.append(tracemalloc.get_traced_memory()[0])
+        tracemalloc.stop()
+        del cache
     return (sizes[1] - sizes[0]) / 100_000, (sizes[2] - sizes[1]) / 100_000
 
 

@@ -5,9 +5,7 @@ from math import floor, inf
 
 from tests.core.adaptive_model import AdaptiveModel
 from wheelcache.core.contract import (
-    ALL,
     CHANGED,
-    DEAD,
     KEEP_TTL,
     MISSING,
     OUTDATED,
@@ -276,12 +274,12 @@ class Model:
         entry.expires_at = entry.fresh_until + grace
         return STORED
 
-    def delete(self, key, default=None, only=ALL, cause=DELETED):
+    def delete(self, key, default=None, only_dead=False):
         entry, live = self.entry(key), self.live(key)
-        if only == DEAD:
+        if only_dead:
             if entry is None or live is not None:
                 return default
-        elif cause is not EVICTED:
+        else:
             for each in self.watches:
                 if each.key == key and each.is_open:
                     each.broken = True
@@ -289,7 +287,7 @@ class Model:
                 self.adaptive.deleted(key)
         if entry is None:
             return default
-        self.remove(entry, cause)
+        self.remove(entry, DELETED)
         return default if live is None else entry.value
 
     def remove_value(self, key, value):

@@ -1,12 +1,14 @@
 """The adaptive policy of the compiled core: which keys it evicts. Its model is in ``adaptive_model.py``."""
 
 import random
+import tracemalloc
 from itertools import count, cycle, islice
 
 import pytest
 
 from tests.core.implementations import COMPILED, CORES
 from tests.core.model import ABSENT, ANY, SAME, Model
+from tests.memory import traced
 from wheelcache.core.contract import KEEP_TTL, MISSING, MORE, WAKE
 
 SIZE = 60
@@ -166,9 +168,17 @@ def test_a_flood_of_keys_that_are_used_once_does_not_push_out_the_others(make, m
     assert hits[1] > hits[0] + 0.02
 
 
+@pytest.mark.alone
 def test_memory_of_the_policy_is_bounded_per_entry(make, make_adaptive):
-    core = make_adaptive(size=100_000)
-    assert core.__sizeof__() - make(max_entries=100_000).__sizeof__() < 12 * 100_000
+    tracemalloc.start()
+    try:
+        core = make_adaptive(size=100_000)
+        policy = traced(__file__)
+        exact = make(max_entries=100_000)
+        assert policy - (traced(__file__) - policy) < 12 * 100_000
+    finally:
+        tracemalloc.stop()
+    del core, exact
 
 
 def test_the_reference_core_is_lru_with_either_policy(python_core, clock):

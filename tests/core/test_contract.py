@@ -9,7 +9,6 @@ from tests.core.advancing import advance_all
 from wheelcache.core.contract import (
     BATCH,
     CHANGED,
-    DEAD,
     KEEP_TTL,
     MAX_WEIGHT,
     MISSING,
@@ -235,7 +234,7 @@ class TestModes:
         core = make()
         core.set("key", 1, None)
         watch, removed = core.watch("key"), []
-        assert core.delete("key", cause=EVICTED, removed=removed) == 1
+        assert core.evict(size=0, removed=removed) is False
         assert removed == [("key", 1, EVICTED)]
         assert core.counts().removals[EVICTED] == 1
         assert not watch.broken
@@ -243,10 +242,10 @@ class TestModes:
     def test_only_the_dead_are_deleted(self, make, clock):
         core = make()
         core.set("key", 1, 5, grace=5)
-        assert core.delete("key", MISSING, only=DEAD) is MISSING
+        assert core.delete("key", MISSING, only_dead=True) is MISSING
         assert len(core) == 1
         clock.now = 5
-        assert core.delete("key", MISSING, only=DEAD) is MISSING
+        assert core.delete("key", MISSING, only_dead=True) is MISSING
         assert len(core) == 0
 
 
@@ -378,7 +377,7 @@ class TestCounts:
         core.delete("key")
         core.evict(size=1)
         assert core.counts().evicted_weight == 20
-        core.delete("new", cause=EVICTED)
+        core.evict(size=0)
         assert core.counts().evicted_weight == 4020
         for key in range(6):
             core.set(key, 1, None, weight=MAX_WEIGHT)

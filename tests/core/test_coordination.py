@@ -8,7 +8,6 @@ from tests.core.advancing import advance_all
 from wheelcache.core.contract import (
     CHANGED,
     COMPLETED,
-    DEAD,
     MISSING,
     PRESENT,
     STORED,
@@ -36,7 +35,7 @@ class TestWatches:
         core.set("other", 1, None)
         clock.now = 10
         core.advance()
-        core.delete("key", only=DEAD)
+        core.delete("key", only_dead=True)
         assert not watch.broken
 
     def test_a_set_under_a_watch_leaves_it_open_and_breaks_the_others(self, make):

@@ -245,18 +245,6 @@ def test_a_ttl_that_is_not_a_number_is_refused(make):
     assert core.times("key").fresh_until == 10
 
 
-def test_the_size_of_a_core_includes_its_entries(make):
-    core = make()
-    empty = sys.getsizeof(core)
-    for key in range(10_000):
-        core.set(key, key, 10)
-    assert sys.getsizeof(core) - empty > 10_000 * 64
-    core.clear()
-    while core.drain():
-        pass
-    assert sys.getsizeof(core) < empty + 10_000
-
-
 @pytest.mark.compiled
 @pytest.mark.deep
 def test_cores_in_cores_are_dropped_without_overflowing_the_stack():

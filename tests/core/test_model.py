@@ -19,9 +19,7 @@ from tests.core.conftest import Clock
 from tests.core.labels import labels
 from tests.core.model import ABSENT, ANY, SAME, Model
 from wheelcache.core.contract import (
-    ALL,
     COMPLETED,
-    DEAD,
     KEEP_TTL,
     MISSING,
     MORE,
@@ -190,14 +188,10 @@ class CoreAgainstModel(RuleBasedStateMachine):
         for key in keys:
             assert self.outcome(self.core.touch(key, ttl)) == self.model.touch(key, ttl)
 
-    @rule(
-        key=KEYS,
-        only=st.sampled_from([ALL, ALL, DEAD]),
-        cause=st.sampled_from([RemovalCause.DELETED, RemovalCause.EXPIRED, RemovalCause.EVICTED]),
-    )
-    def delete(self, key, only, cause):
-        deleted = self.core.delete(key, MISSING, only=only, cause=cause, removed=self.removed)
-        assert deleted == self.model.delete(key, MISSING, only=only, cause=cause)
+    @rule(key=KEYS, only_dead=st.sampled_from([False, False, True]))
+    def delete(self, key, only_dead):
+        deleted = self.core.delete(key, MISSING, only_dead, self.removed)
+        assert deleted == self.model.delete(key, MISSING, only_dead)
 
     @rule(keys=SOME_KEYS, value=VALUES)
     def find_a_value_and_remove_it(self, keys, value):

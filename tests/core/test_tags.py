@@ -2,6 +2,7 @@
 
 import sys
 import threading
+import tracemalloc
 from math import inf
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from tests.core.advancing import advance_all
 from tests.core.implementations import COMPILED
 from tests.core.labels import labels
+from tests.memory import traced
 from tests.waiting import join, start
 from wheelcache.core.contract import (
     CHANGED,
@@ -274,17 +276,23 @@ class TestValuesComputedDuringADrop:
 
 
 class TestMemory:
+    @pytest.mark.alone
     @pytest.mark.parametrize("core_class", [COMPILED], indirect=True)
     def test_tags_take_at_most_64_bytes_for_the_first_and_24_for_each_more(self, make):
-        plain, one, two = make(), make(), make()
-        for key in range(20_000):
-            plain.set(key, key, None)
-            one.set(key, key, None, labels=labels((f"user {key % 1000}",)))
-            two.set(key, key, None, labels=labels((f"user {key % 1000}", RED)))
-        # malloc adds up to 16 bytes to 16 and 24.
-        first, both = ((sys.getsizeof(core) - sys.getsizeof(plain)) / 20_000 for core in (one, two))
-        assert 24 <= first <= 26
-        assert 32 <= both <= 34
+        users, cores, sizes = [f"user {number}" for number in range(1000)], [], []
+        tracemalloc.start()
+        try:
+            for tags in ((), ("",), ("", RED)):
+                core, before = make(), traced(__file__)
+                for key in range(20_000):
+                    core.set(key, 0, None, labels=labels(tuple([tag or users[key % 1000] for tag in tags])))
+                cores.append(core)
+                sizes.append((traced(__file__) - before) / 20_000)
+        finally:
+            tracemalloc.stop()
+        # malloc adds up to 16 bytes to 16 and 24. The tags themselves are few.
+        assert 24 <= sizes[1] - sizes[0] <= 32
+        assert 32 <= sizes[2] - sizes[0] <= 40
 
     @pytest.mark.parametrize("core_class", [COMPILED], indirect=True)
     def test_names_are_forgotten_with_their_last_entry(self, make):

@@ -92,8 +92,8 @@ MUTANTS = [
     Mutant(
         "a delete breaks the watches of the key, also without an entry",
         "core/python_core.py",
-        "elif cause is not EVICTED and self._watched:",
-        "elif cause is not EVICTED and self._watched and entry is not None:",
+        "elif self._watched:",
+        "elif self._watched and entry is not None:",
         CORE,
     ),
     Mutant(

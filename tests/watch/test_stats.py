@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.waiting import THREADS, until
 from wheelcache import Cache, RemovalCause, caches
 from wheelcache.core.contract import MissCause
-from wheelcache.core.tally import Tally
+from wheelcache.core.python_core import Tally
 from wheelcache.engine.stats import COUNTERS, LOAD_BOUNDS, MISSES, Meter, Stats, whole_parts
 from wheelcache.near_cache.store_stats import CallStats, StoreStats
 from wheelcache.pages.page_stats import PageStats

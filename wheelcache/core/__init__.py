@@ -12,7 +12,7 @@ Attributes:
     CoreClass: the class of the cores.
     CacheAccess, PrefixAccess, VersionedAccess, WriteState: the classes that belong to this core.
     ContextMemo, KeptAttribute: see ``context_memo``; compiled along with the core.
-    exchange_word: see ``words``; compiled along with the core.
+    exchange_word: see ``access``; compiled along with the core.
 
 To add a removal cause: a member of ``RemovalCause`` in ``contract``, the code that removes, in ``removals.pxi`` of the
 compiled core and in ``entry_map``, and its counter in ``REMOVALS`` of ``engine/stats``, from which the metrics and the
@@ -27,11 +27,10 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from wheelcache.core.access import CacheAccess, PrefixAccess, VersionedAccess, WriteState
+from wheelcache.core.access import CacheAccess, PrefixAccess, VersionedAccess, WriteState, exchange_word
 from wheelcache.core.context_memo import ContextMemo, KeptAttribute
-from wheelcache.core.gil import has_gil
 from wheelcache.core.python_core import PythonCore as CoreClass
-from wheelcache.core.words import exchange_word
+from wheelcache.core.python_core import has_gil
 
 __all__ = [
     "HOW_TO_CHANGE",

@@ -10,20 +10,22 @@ part is a C struct in a file of its own, and a member of the core's ``Map``.
 
 cimport cython
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.ref cimport PyObject
+from cpython.mem cimport PyMem_RawCalloc, PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
+from cpython.ref cimport Py_XDECREF, Py_XINCREF, PyObject
+from cpython.tuple cimport PyTuple_Check, PyTuple_GET_SIZE
+from cpython.unicode cimport PyUnicode_CheckExact
 from libc.math cimport INFINITY
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy, memmove, memset
 
 import sys
-import threading
 from collections import deque
 
 from wheelcache.runtime.clock import now as machine_time
 from wheelcache.engine import options
 from wheelcache.core import contract
 from wheelcache.core.contract import Counts, GroupCounts, Record, RemovalCause, Times
-from wheelcache.core.gil import has_gil
+from wheelcache.core.python_core import has_gil
 from wheelcache.engine.keys import NO_VIEW, is_plain
 
 if not has_gil():
@@ -33,7 +35,6 @@ if not has_gil():
 include "platform.pxi"
 
 cdef object MISSING = contract.MISSING
-cdef object BY_DELETE = RemovalCause.DELETED
 cdef double KEEP_TTL = contract.KEEP_TTL, SWEEP_INTERVAL = contract.SWEEP_INTERVAL
 cdef Py_ssize_t BATCH = contract.BATCH
 cdef int64_t MAX_WEIGHT = contract.MAX_WEIGHT
@@ -42,7 +43,6 @@ cdef uint64_t MOST_WEIGHT = 2 * contract.MAX_WEIGHT
 cdef double LATEST_TICKS = 2.0**52
 cdef double MAX_JITTER = options.MAX_JITTER
 
-cdef int ALL = contract.ALL, DEAD = contract.DEAD
 cdef int STORED = contract.STORED, WAKE = contract.WAKE, MORE = contract.MORE, COMPLETED = contract.COMPLETED
 cdef int PRESENT = contract.PRESENT, CHANGED = contract.CHANGED, OUTDATED = contract.OUTDATED
 cdef int TOO_HEAVY = contract.TOO_HEAVY
@@ -74,12 +74,9 @@ cdef class CompiledCore:
     cdef WatchTable *watches
     cdef readonly object completed
     cdef object clock  # None for the system's clock, which is read in C
-    cdef bint barrier  # whether the gate is shut or a fork is in progress
     cdef bint weighs
     cdef Jitter jitter
     cdef object gate_error
-    cdef object fork_thread
-    cdef object fork_lock
     cdef tuple group_rules  # whose bytes ``map.groups`` uses
 
     # Not ``__init__``, which Python code may skip or call again.
@@ -98,7 +95,6 @@ cdef class CompiledCore:
         max_weight = options.count_or_none("max_weight", max_weight)
         jitter = options.fraction("jitter", jitter)
         self.completed = deque()
-        self.fork_lock = threading.Lock()
         map.max_entries = -1 if max_entries is None else min(max_entries, sys.maxsize)
         self.weighs = max_weight is not None
         map.max_weight = MAX_WEIGHT if max_weight is None else max_weight
@@ -129,8 +125,7 @@ cdef class CompiledCore:
     def find(self, key, default=None):
         cdef PyObject *value = self.found(key)
         if value is <PyObject *>MISSING:
-            if self.barrier:
-                self.check_gate()
+            self.begin()
             return default
         return <object>value
 
@@ -139,10 +134,10 @@ cdef class CompiledCore:
         cdef Py_hash_t hash = hash_of(<PyObject *>key)
         cdef double now
         if likely(self.clock is None):
-            return self.hit(find(&self.map, <PyObject *>key, hash))
+            return self.hit(find(&self.map, <PyObject *>key, hash), SYSTEM_CLOCK)
         # The clock may be Python code, so it is read before the look-up.
         now = self.clock()
-        return self.hit_at(find(&self.map, <PyObject *>key, hash), now)
+        return self.hit(find(&self.map, <PyObject *>key, hash), now)
 
     cdef inline object lookup_prefixed(self, str prefix, object key):
         """Return ``found(prefix + key)``. Not creating the concatenated string saves 30 of 100 ns."""
@@ -152,43 +147,26 @@ cdef class CompiledCore:
         if type(key) is str and self.clock is None:
             hash = hash_of_two(prefix, key, text, SHORT_TEXT)
             if hash:
-                return <object>self.hit(find_text(&self.map, text, len(prefix) + len(<str>key), hash))
+                return <object>self.hit(find_text(&self.map, text, len(prefix) + len(<str>key), hash), SYSTEM_CLOCK)
         # The clock and the key's ``__str__`` may be Python code that assigns another core to the backend.
         kept = self
         return <object>kept.found(prefixed(prefix, key))
 
-    cdef inline PyObject *hit(self, uint32_t index) noexcept:
-        """Return the value of an entry that is fresh by the system's clock and current, as ``found`` does."""
+    cdef inline PyObject *hit(self, uint32_t index, double now) noexcept:
+        """Return the value of an entry that is fresh and current, as ``found`` does."""
         cdef Entry *entry
-        cdef double now
         if index == 0:
             return <PyObject *>MISSING
         entry = at(&self.map.entries, index)
-        now = now_for(entry)
+        now = time_for(entry, now)
         if entry.fresh_until <= now or not is_current(&self.map, index, entry):
             return <PyObject *>MISSING
         self.map.groups.hits[group_number(&self.map.entries, index)] += 1
         on_hit(&self.map, index, entry, now)
         return entry.value
 
-    cdef PyObject *hit_at(self, uint32_t index, double now) noexcept:
-        if not is_live(&self.map, index, now):
-            return <PyObject *>MISSING
-        self.map.groups.hits[group_number(&self.map.entries, index)] += 1
-        on_hit(&self.map, index, at(&self.map.entries, index), now)
-        return at(&self.map.entries, index).value
-
     def __len__(self):
         return self.map.entries.count
-
-    def __sizeof__(self):
-        cdef Detached *detached = self.map.detached
-        cdef size_t size = memory_of(&self.map.entries)
-        size += memory_of_duel(self.map.duel) + memory_of_past(&self.map.past) + memory_of_groups(&self.map.groups)
-        while detached is not NULL:
-            size += sizeof(Detached) + memory_of(&detached.entries)
-            detached = detached.next
-        return object.__sizeof__(self) + size
 
     @property
     def weight(self):
@@ -212,15 +190,13 @@ cdef class CompiledCore:
 
     def times(self, key):
         cdef uint32_t index
-        if self.barrier:
-            self.begin()
+        self.begin()
         index = self.index_of_existing(key)
         return None if index == 0 else times_of(&self.map, index)
 
     def peek(self, key, *, bint use=False):
         cdef uint32_t index
-        if self.barrier:
-            self.begin()
+        self.begin()
         index = self.index_of_existing(key)
         if index == 0:
             return None
@@ -232,8 +208,7 @@ cdef class CompiledCore:
         cdef double now = self.read_clock()
         cdef list keys = []
         cdef uint32_t index
-        if self.barrier:
-            self.begin()
+        self.begin()
         index = before_in_order(&self.map, 0)
         while index and limit > 0:
             if is_live(&self.map, index, now):
@@ -265,7 +240,7 @@ cdef class CompiledCore:
         return self.cause(key, hash_of(<PyObject *>key))
 
     cdef int cause(self, object key, Py_hash_t hash) except -1:
-        cdef double now = -INFINITY if self.clock is None else self.clock()
+        cdef double now = self.own_time()
         return cause_of_miss(&self.map, <PyObject *>key, hash, now)
 
     def count_miss(self, key, int cause=-1, *, group=None):
@@ -293,8 +268,7 @@ cdef class CompiledCore:
     def watch(self, key, *, bint wants_value=False):
         cdef Watch watch = Watch.__new__(Watch)
         watch.key, watch.hash, watch.value, watch.wants_value = key, hash_of(<PyObject *>key), MISSING, wants_value
-        if self.barrier:
-            self.begin()
+        self.begin()
         begin_watch(self, watch)
         return watch
 
@@ -305,8 +279,7 @@ cdef class CompiledCore:
     def scan(self, *, double start=0.0):
         cdef Scan scan = Scan.__new__(Scan, self)
         cdef Map *map = &self.map
-        if self.barrier:
-            self.begin()
+        self.begin()
         scan.epoch = map.epoch
         scan.cursor = map.entries.top - <uint32_t>(map.entries.top * start)
         return scan
@@ -376,8 +349,7 @@ cdef class CompiledCore:
         cdef Gone gone
         cdef list watches = None
         cdef int outcome
-        if self.barrier:
-            self.begin()
+        self.begin()
         if self.watches.count:
             watches = watches_on(self.watches, <object>write.key, write.hash)
         begin_removals(&gone, removed)
@@ -398,38 +370,39 @@ cdef class CompiledCore:
             finish(gone)
         return outcome
 
+    cdef int finish_removals(self, Gone *gone) except -1:
+        """Give back memory, and end a step that has removed entries."""
+        shrink(&self.map, 2 * gone.count)
+        return finish(gone)
+
     def touch(self, key, ttl):
         cdef double now = self.read_clock()
-        if self.barrier:
-            self.begin()
+        self.begin()
         return give_ttl(self, self.index_of(key), as_seconds(<PyObject *>ttl), now)
 
-    def delete(self, key, default=None, int only=0, cause=BY_DELETE, list removed=None):
-        return self.remove(key, default, only, DELETED if cause is BY_DELETE else CAUSES.index(cause), removed)
+    def delete(self, key, default=None, bint only_dead=False, list removed=None):
+        return self.remove(key, default, only_dead, removed)
 
-    cdef object remove(self, key, default, int only, int cause, list removed):
+    cdef object remove(self, key, default, bint only_dead, list removed):
         cdef Gone gone
         cdef Py_hash_t hash = hash_of(<PyObject *>key)
         cdef list watches = None
-        cdef double now = 0.0 if self.clock is None else self.clock()
-        if self.barrier:
-            self.begin()
+        cdef double now = self.own_time()
+        self.begin()
         if self.watches.count:
             watches = watches_on(self.watches, key, hash)
         begin_removals(&gone, removed)
-        value = remove(self, key, hash, default, now, only, cause, watches, &gone)
+        value = remove(self, key, hash, default, now, only_dead, watches, &gone)
         if gone.count:
-            shrink(&self.map, 2)
-            finish(&gone)
+            self.finish_removals(&gone)
         return value
 
     def remove_value(self, key, value, list removed=None, *, bint was_hit=False):
         cdef Gone gone
         cdef Py_hash_t hash = hash_of(<PyObject *>key)
-        cdef double now = 0.0 if self.clock is None else self.clock()
+        cdef double now = self.own_time()
         cdef uint32_t index, group
-        if self.barrier:
-            self.begin()
+        self.begin()
         index = find(&self.map, <PyObject *>key, hash)
         if was_hit:
             group = group_of_hit(&self.map, <PyObject *>key, index)
@@ -437,23 +410,18 @@ cdef class CompiledCore:
             self.map.groups.hits[group] -= self.map.groups.hits[group] > 0
         begin_removals(&gone, removed)
         if index and at(&self.map.entries, index).value == <PyObject *>value:
-            if self.clock is None:
-                now = now_for(at(&self.map.entries, index))
-            remove_entry(&self.map, index, DELETED, now, &gone)
-            shrink(&self.map, 2)
-        finish(&gone)
+            remove_entry(&self.map, index, DELETED, time_for(at(&self.map.entries, index), now), &gone)
+        self.finish_removals(&gone)
 
     def evict(self, Py_ssize_t budget=BATCH, list removed=None, *, size=None):
         cdef Gone gone
         cdef double now = self.read_clock()
         cdef Py_ssize_t most = self.map.max_entries if size is None else size
         cdef bint more
-        if self.barrier:
-            self.begin()
+        self.begin()
         begin_removals(&gone, removed)
         more = evict_excess(&self.map, budget, most, now, &gone)
-        shrink(&self.map, 2 * gone.count)
-        finish(&gone)
+        self.finish_removals(&gone)
         return more
 
     def advance(self, Py_ssize_t budget=BATCH, list removed=None):
@@ -463,7 +431,6 @@ cdef class CompiledCore:
         cdef Py_ssize_t looked
         cdef uint32_t index
         check_time(now, map.wheel.interval)
-        self.wait_for_fork()
         begin_removals(&gone, removed)
         looked = drop_detached(map, budget, &gone)
         looked += sweep(map, budget - looked, now, &gone)
@@ -473,13 +440,11 @@ cdef class CompiledCore:
                 break
             remove_entry(map, index, EXPIRED, now, &gone)
         find_next_due(&map.wheel)
-        shrink(map, 2 * gone.count)
-        finish(&gone)
+        self.finish_removals(&gone)
         return looked
 
     def clear(self, *, bint invalidate=True):
         cdef Py_ssize_t size
-        self.wait_for_fork()
         size = self.map.entries.count
         detach_all(&self.map)
         break_all_watches(self.watches, False)
@@ -489,17 +454,14 @@ cdef class CompiledCore:
         cdef Gone gone
         cdef double now = self.read_clock()
         cdef bint more
-        self.wait_for_fork()
         begin_removals(&gone, removed)
         sweep(&self.map, budget - drop_detached(&self.map, budget, &gone), now, &gone)
-        shrink(&self.map, 2 * gone.count)
         more = next_work(&self.map) == -INFINITY
-        finish(&gone)
+        self.finish_removals(&gone)
         return more
 
     def drop_tag(self, str name not None):
-        if self.barrier:
-            self.begin()
+        self.begin()
         return drop(&self.map, name)
 
     def dropped_since(self, tuple tags not None, uint64_t since):
@@ -517,26 +479,15 @@ cdef class CompiledCore:
             file_all_again(&self.map, now)
 
     def gate(self, error):
-        self.barrier = error is not None or self.fork_thread is not None
-        # Assigned last: dropping the old object may run Python code.
-        self.gate_error = error
+        # Kept until the end: dropping the old one may run Python code.
+        old, self.gate_error = self.gate_error, error
 
     def before_fork(self):
-        if self.fork_thread == threading.get_ident():
-            return
-        self.fork_lock.acquire()
-        self.fork_thread = threading.get_ident()
-        self.barrier = True
+        """Do nothing: a fork holds the global interpreter lock, and so does each step."""
 
     def after_fork(self, *, bint in_child):
-        was_held = self.fork_thread is not None
-        self.fork_thread = None
-        self.barrier = self.gate_error is not None
         if not in_child:
-            if was_held:
-                self.fork_lock.release()
             return
-        self.fork_lock = threading.Lock()
         seed_jitter(&self.jitter)
         break_all_watches(self.watches, True)
         self.map.epoch += 1
@@ -548,6 +499,10 @@ cdef class CompiledCore:
         self.completed.clear()
 
     # Below: calls that come before a step.
+
+    cdef inline double own_time(self) except? -1:
+        """Return the time by the core's own clock, or SYSTEM_CLOCK, for ``time_for``."""
+        return SYSTEM_CLOCK if self.clock is None else self.clock()
 
     cdef inline double read_clock(self) except? -1:
         return exact_clock() if self.clock is None else self.clock()
@@ -563,17 +518,11 @@ cdef class CompiledCore:
             return 0
         return index
 
-    cdef int begin(self) except -1:
-        self.wait_for_fork()
-        return self.check_gate()
+    cdef inline int begin(self) except -1:
+        """Raise the error of the gate if it is shut."""
+        return self.refuse() if unlikely(self.gate_error is not None) else 0
 
-    cdef int wait_for_fork(self) except -1:
-        while self.fork_thread is not None and self.fork_thread != threading.get_ident():
-            with self.fork_lock:
-                pass
-        return 0
-
-    cdef int check_gate(self) except -1:
+    cdef int refuse(self) except -1:
         error = self.gate_error
         if error is not None:
             raise error()

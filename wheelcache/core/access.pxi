@@ -5,12 +5,12 @@ from cpython.set cimport PySet_GET_SIZE
 from asyncio import _get_running_loop as get_running_loop
 from itertools import islice
 
+from wheelcache.core import access as in_python
 from wheelcache.core.access import DEFAULT_TTL, MAX_FAST_TTL, Serialized
 from wheelcache.runtime.reusable import check_reusable
 from wheelcache.errors import Unused
 
 cdef object SERIALIZED = Serialized
-cdef object HIDDEN = contract.HIDDEN
 cdef object LAYERED = object()
 cdef object OWN_TTL = DEFAULT_TTL
 cdef enum:
@@ -47,7 +47,15 @@ cdef class WriteState:
         PyBuffer_Release(&self.words)
 
 
+# The core of an accessor that has none yet: its gate is shut.
+cdef CompiledCore UNBOUND = CompiledCore()
+UNBOUND.gate(lambda: AttributeError("this cache has no core yet"))
+cdef WriteState NO_WRITES = WriteState()
+
+
+# Without tp_clear, which would leave an accessor without a core: the core and the writes break the cycles they are in.
 @cython.auto_pickle(False)
+@cython.no_gc_clear
 cdef class CacheAccess:
     cdef object __weakref__
     cdef readonly CompiledCore _core
@@ -55,8 +63,11 @@ cdef class CacheAccess:
     cdef double seconds
     cdef WriteState writes
 
+    def __cinit__(self, *args, **kwargs):
+        self._core, self.writes = UNBOUND, NO_WRITES
+
     def _bind(self, CompiledCore core not None, WriteState writes not None):
-        if self._core is not None:
+        if self._core is not UNBOUND:
             # A call in progress may be using the present core.
             raise RuntimeError(f"this {type(self).__name__} has a core already")
         self._core = core
@@ -73,45 +84,40 @@ cdef class CacheAccess:
 
     def get(self, key, default=None):
         """Return the value of ``key``, or ``default`` if it is missing or expired."""
-        cdef PyObject *value
-        if self._core is None:
-            raise unbound(self)
-        if not is_usual_key(<PyObject *>key, KEY_DEPTH):
-            key = self._adapt(key)
-        value = self._core.found(key)
-        if value is not <PyObject *>MISSING:
-            return <object>value
-        if self._core.barrier:
-            try:
-                self._core.check_gate()
-            except Unused:
-                self._begin_use()
-                return self.get(key, default)
-        self._core.miss(key)
-        self.missed(key)
-        return default
+        found = self.look_up(key, True)
+        return default if found is MISSING else found
 
     def find(self, key, default=None):
         """Return the value of ``key``, or ``default``, as ``get`` does, but without counting a miss.
 
         For code that loads a missing value: the load counts the miss.
         """
+        found = self.look_up(key, False)
+        return default if found is MISSING else found
+
+    @cython.final
+    cdef inline object look_up(self, object key, bint counts):
         cdef PyObject *value
-        if self._core is None:
-            raise unbound(self)
         if not is_usual_key(<PyObject *>key, KEY_DEPTH):
             key = self._adapt(key)
         value = self._core.found(key)
-        if value is not <PyObject *>MISSING:
-            return <object>value
-        if self._core.barrier:
+        return <object>value if likely(value is not <PyObject *>MISSING) else self.missed(key, counts)
+
+    @cython.final
+    cdef object missed(self, object key, bint counts):
+        """End a look-up that has found nothing, and return MISSING; after the first use of a cache, look again."""
+        if self._core.gate_error is not None:
             try:
-                self._core.check_gate()
+                self._core.refuse()
             except Unused:
                 self._begin_use()
-                return self.find(key, default)
-        self.missed(key)
-        return default
+                return self.look_up(key, counts)
+        if counts:
+            self._core.miss(key)
+        # With the system's clock, misses are not recorded. In a test that freezes the time, the clock is another one.
+        if self._core.clock is not None and self.writes.records_misses:
+            self.writes.missed(key)
+        return MISSING
 
     def get_many(self, keys):
         """Return a dict with the existing keys among ``keys`` and their values."""
@@ -119,8 +125,6 @@ cdef class CacheAccess:
         cdef dict found
         cdef PyObject *value
         cdef Py_ssize_t start
-        if self._core is None:
-            raise unbound(self)
         if len(batch) > BATCH:
             found = {}
             for start in range(0, len(batch), BATCH):
@@ -131,7 +135,9 @@ cdef class CacheAccess:
             return self._get_many(batch)
         found = __Pyx_PyDict_NewPresized(len(batch))
         for key in batch:
-            value = self._core.hit(find(&self._core.map, <PyObject *>key, hash_of_plain(<PyObject *>key)))
+            value = self._core.hit(
+                find(&self._core.map, <PyObject *>key, hash_of_plain(<PyObject *>key)), SYSTEM_CLOCK
+            )
             if value is <PyObject *>MISSING:
                 self._core.miss(key)
             else:
@@ -140,44 +146,33 @@ cdef class CacheAccess:
 
     cdef inline bint reads_at_once(self) noexcept:
         """Return whether only the core handles a look-up, with the system's clock, so that no Python code runs."""
-        return self._core.clock is None and not self._core.barrier
+        return self._core.clock is None and self._core.gate_error is None
 
     cdef inline bint writes_at_once(self) noexcept:
         """Return whether only the core handles a write, with the system's clock."""
         return self.writes.is_plain and self.reads_at_once()
 
-    cdef inline int missed(self, object key) except -1:
-        # With the system's clock, misses are not recorded. In a test that freezes the time, the clock is another one.
-        if self._core.clock is not None and self.writes.records_misses:
-            self.writes.missed(key)
-        return 0
-
     # ``binding``, since the signature in a docstring cannot show this default. It makes no measurable difference.
     @cython.binding(True)
     def set(self, key, value, ttl=OWN_TTL, *, tags=()):
-        """Store ``value`` and replace any other value of ``key``. Return whether it was stored.
+        return self.write(key, value, ttl, tags, ANY)
 
-        It is not stored if it is heavier than ``max_weight``.
+    @cython.binding(True)
+    def add(self, key, value, ttl=OWN_TTL, *, tags=()):
+        return self.write(key, value, ttl, tags, ABSENT)
 
-        Args:
-            ttl: seconds > 0; None means that the entry never expires. The default is the TTL of the cache.
-            tags: at most 64 non-empty strings. ``delete_tags`` with any of them removes the entry.
+    @cython.final
+    cdef inline bint write(self, object key, object value, object ttl, object tags, int mode) except -1:
+        cdef double seconds = self.seconds
+        if (
+            type(key) is str and self.writes.is_plain and tags is UNTAGGED
+            and (ttl is OWN_TTL or is_usual(ttl, &seconds))
+        ):
+            return self.store(key, value, seconds, mode)
+        ttl = self.ttl if ttl is OWN_TTL else ttl
+        return self._add(key, value, ttl, tags) if mode == ABSENT else self._set(key, value, ttl, tags)
 
-        Raises:
-            TypeError: if ``value`` is a coroutine, which is closed, or a generator.
-        """
-        cdef double seconds
-        if self._core is None:
-            raise unbound(self)
-        if ttl is OWN_TTL:
-            seconds, ttl = self.seconds, self.ttl
-        elif not is_usual(ttl, &seconds):
-            return self._set(key, value, ttl, tags)
-        if type(key) is not str or not self.writes.is_plain or tags is not UNTAGGED:
-            return self._set(key, value, ttl, tags)
-        return self.store(key, value, seconds, ttl, ANY)
-
-    cdef bint store(self, object key, object value, double seconds, object ttl, int mode) except -1:
+    cdef bint store(self, object key, object value, double seconds, int mode) except -1:
         """Do a ``set``, or with ABSENT an ``add``, for a string as the key, if only the core handles it."""
         cdef int outcome
         if may_be_read_once(<PyObject *>value):
@@ -188,7 +183,7 @@ cdef class CacheAccess:
             self.announce(outcome, 1)
         except Unused:
             self._begin_use()
-            return self.add(key, value, ttl) if mode == ABSENT else self.set(key, value, ttl)
+            return self.write(key, value, seconds, UNTAGGED, mode)
         return outcome & STORED
 
     cdef inline int announce(self, int outcome, Py_ssize_t count) except -1:
@@ -199,35 +194,9 @@ cdef class CacheAccess:
         return 0
 
     @cython.binding(True)
-    def add(self, key, value, ttl=OWN_TTL, *, tags=()):
-        """Store ``value`` unless the key exists. Return whether it was stored.
-
-        Jitter does not shorten the TTL, since locks, rate limits and one-time codes depend on it.
-        """
-        cdef double seconds
-        if self._core is None:
-            raise unbound(self)
-        if ttl is OWN_TTL:
-            seconds, ttl = self.seconds, self.ttl
-        elif not is_usual(ttl, &seconds):
-            return self._add(key, value, ttl, tags)
-        if type(key) is not str or not self.writes.is_plain or tags is not UNTAGGED:
-            return self._add(key, value, ttl, tags)
-        return self.store(key, value, seconds, ttl, ABSENT)
-
-    @cython.binding(True)
     def set_many(self, values, ttl=OWN_TTL, *, jitter=True, tags=()):
-        """Store many values, as ``set`` does. Return the keys that were not stored.
-
-        Args:
-            jitter: False to keep the TTL exactly, as ``add`` does.
-            tags: the tags of every entry.
-        """
         cdef double seconds = self.seconds
         cdef list keys, stored, refused = []
-        cdef bint exact
-        if self._core is None:
-            raise unbound(self)
         if type(values) is not dict or not (ttl is OWN_TTL or is_usual(ttl, &seconds)) or tags is not UNTAGGED:
             return self._set_many(values, ttl, jitter=jitter, tags=tags)
         if len(values) > BATCH:
@@ -237,12 +206,11 @@ cdef class CacheAccess:
                 refused += self.set_many(batch, ttl, jitter=jitter)
                 let_others_run()
             return refused
-        exact = not jitter
         keys, stored = items_of(values)
         if not self.writes_at_once() or not are_strings_or_ints(keys):
             return self._set_many(values, ttl, jitter=jitter, tags=tags)
         check_all_reusable(stored)
-        self.store_all(keys, stored, seconds, exact)
+        self.store_all(keys, stored, seconds, not jitter)
         return refused
 
     cdef int store_all(self, list keys, list values, double seconds, bint exact) except -1:
@@ -255,11 +223,7 @@ cdef class CacheAccess:
 
     @cython.binding(True)
     def touch(self, key, ttl=OWN_TTL):
-        """Give an entry a new TTL, which begins now and is not shortened by jitter. Return False if the key does not
-        exist."""
         cdef double seconds = self.seconds
-        if self._core is None:
-            raise unbound(self)
         if type(key) is not str or not (ttl is OWN_TTL or is_usual(ttl, &seconds)) or not self.reads_at_once():
             return self._touch(key, ttl)
         return self.touch_entry(key, seconds)
@@ -272,15 +236,8 @@ cdef class CacheAccess:
             self.announce(outcome, 1)
         return outcome & STORED
 
+    @cython.binding(True)
     def incr(self, key, delta=1):
-        """Add ``delta`` to a value, keep its expiry, and return the sum. The call is atomic.
-
-        Raises:
-            MissingKey: (a KeyError) if the key does not exist.
-            TypeError: if the value and ``delta`` cannot be added.
-        """
-        if self._core is None:
-            raise unbound(self)
         if type(key) is str and type(delta) is int and self.writes_at_once():
             total = self.add_to_int(key, delta)
             if total is not None:
@@ -314,35 +271,6 @@ cdef class CacheAccess:
         self, key, loader, ttl=OWN_TTL, *, grace=None, refresh_ahead=None, fail_safe=False, timeout=None,
         negative_ttl=None, tags=(),
     ):
-        """Return the value of ``key``. If it is missing, call ``loader()``, and store and return its result.
-
-        If many threads and tasks miss a key at the same time, one of them calls its loader, and the others receive the
-        value or a copy of the exception. A failed load stores nothing. If the key is set or deleted during the load,
-        the callers that are already waiting receive the loaded value, but it is not stored.
-
-        Args:
-            loader: the function that computes the value. If it has a parameter ``previous``, it receives the value that
-                it replaces, which is fresh or within its grace, or None. It may return ``wheelcache.KEEP`` to renew
-                that value.
-            ttl: as for ``set``, or a function that receives the value and returns seconds. If it returns None, 0 or
-                less, the value is not kept. Its exceptions are treated like those of the loader.
-            grace: the seconds after its TTL for which the value may still be returned, while one refresh in the
-                background loads a new value. If the refresh fails, the next caller receives the loader's exception.
-            refresh_ahead: a fraction of ``ttl``. The first hit after this part of the TTL starts a refresh.
-            fail_safe: if a refresh fails, keep returning the stale value within its grace. The next attempt follows
-                after half a second to a second. This pause doubles with each failure, up to a minute. Requires
-                ``grace``.
-            timeout: the seconds to wait for a load, which runs in another thread, one of at most 32. After that, the
-                caller receives the stale value, if there is one. The load continues, and its result is stored. If the
-                system refuses threads, the caller itself loads, without a time limit.
-            negative_ttl: the seconds for which to remember that the loader returned None, instead of ``ttl``, and
-                without grace.
-            tags: as in ``set``. If one of them is dropped during the load, the value is not stored.
-
-        Raises:
-            LoadDeadlock: if the loader, directly or through other loaders, loads the same key.
-            LoadTimeout: (a TimeoutError) if the timeout has passed and there is no stale value.
-        """
         cdef double seconds
         found = self.find(key, MISSING)
         if (
@@ -362,19 +290,27 @@ cdef class CacheAccess:
         """Remove the entry of ``key``. Return whether there was a fresh one."""
         cdef WriteState writes = self.writes
         cdef bint was_there
-        if self._core is None:
-            raise unbound(self)
         if type(key) is not str or not writes.is_plain:
             return self._delete(key) is not MISSING
         try:
             writes.will_write(key)
-            was_there = self._core.remove(key, MISSING, ALL, DELETED, None) is not MISSING
+            was_there = self._core.remove(key, MISSING, False, None) is not MISSING
         except Unused:
             self._begin_use()
             return self.delete(key)
         if writes.is_watched:
             writes.deleted(key)
         return was_there
+
+
+cdef int copy_texts(compiled, original, tuple names) except -1:
+    """Give methods the docstrings of their twins in Python."""
+    for name in names:
+        getattr(compiled, name).__doc__ = getattr(original, name).__doc__
+    return 0
+
+
+copy_texts(CacheAccess, in_python.CacheAccess, ("set", "add", "set_many", "touch", "incr", "get_or_load"))
 
 
 @cython.auto_pickle(False)
@@ -413,7 +349,7 @@ cdef class PrefixAccess:
             if found is not MISSING:
                 if type(found) is SERIALIZED:
                     found = self.restored(key, found)
-                elif found is HIDDEN or found is LAYERED:
+                elif found is LAYERED:
                     found = MISSING
                 return self._get_missed(key, default, version) if found is MISSING else found
         if version is None and self.core is not None and self._prefix is not None:
@@ -475,9 +411,8 @@ cdef class PrefixAccess:
         return MISSING
 
     cdef object in_overlay(self, object key, object version):
-        """Return the stored form of a value of the running transaction; HIDDEN if it has deleted the key, MISSING if
-        the shared entry is visible, and LAYERED if only Python code can find out. Python code handles the first, too:
-        it notes the miss."""
+        """Return the stored form of a value of the running transaction; MISSING if the shared entry is visible, and
+        LAYERED if Python code must find out, or note the miss of a key that the transaction has deleted."""
         cdef list overlays = self._of_thread.overlays
         cdef object fill
         if not overlays:
@@ -490,9 +425,9 @@ cdef class PrefixAccess:
         if key is None:
             return LAYERED
         fill = (<dict>visible).get(key, MISSING)
-        if fill is MISSING or fill is HIDDEN:
+        if fill is MISSING:
             return fill
-        return fill.value if fill.expires_at > self.core.read_clock() else HIDDEN
+        return fill.value if fill.expires_at > self.core.read_clock() else LAYERED
 
     def _get_at_once(self, key):
         if self.core is None or self._prefix is None or (self._overlays is not None and PySet_GET_SIZE(self._overlays)):
@@ -514,8 +449,6 @@ cdef class PrefixAccess:
         """Return the core's key, if the core alone handles writes of it; otherwise None."""
         if self.cache is None or self.follows(key):
             return None
-        if self.cache._core is None:
-            raise unbound(self)
         if type(key) is not str or self._prefix is None:
             return None
         key = prefixed(self._prefix, key)
@@ -543,20 +476,7 @@ cdef class PrefixAccess:
             value = self._encode(value)
             if not self.cache.writes.is_plain:
                 return None
-        return self.cache.store(key, value, seconds, ttl, mode)
-
-    def _touch_at_once(self, key, ttl):
-        cdef double seconds
-        if not is_usual(ttl, &seconds):
-            return None
-        key = self.key_to_write(key)
-        if key is None or not self.cache.reads_at_once():
-            return None
-        return self.cache.touch_entry(key, seconds)
-
-    def _delete_at_once(self, key):
-        key = self.key_to_write(key)
-        return None if key is None else self.cache.delete(key)
+        return self.cache.store(key, value, seconds, mode)
 
     def _incr_at_once(self, key, delta):
         key = self.key_to_write(key)
@@ -639,7 +559,6 @@ cdef class VersionedAccess(PrefixAccess):
 
     @cython.binding(True)
     def add(self, key, value, timeout=OWN_TTL, version=None, *, tags=()):
-        """Store a value unless the key exists. Return whether it was stored."""
         if version is None and tags is UNTAGGED:
             done = self.set_at_once(key, value, self.ttl_of(timeout), ABSENT)
             if done is not None:
@@ -648,17 +567,6 @@ cdef class VersionedAccess(PrefixAccess):
 
     @cython.binding(True)
     def set(self, key, value, timeout=OWN_TTL, version=None, *, nx=False, xx=False, tags=()):
-        """Store a value. Return whether it was stored, as django-redis does; if ``timeout`` is 0 or less, whether the
-        key existed.
-
-        Args:
-            nx: store it only if the key does not exist, as ``add`` does.
-            xx: store it only if the key exists. The entry keeps its tags.
-            tags: at most 64 non-empty strings. ``delete_tags`` with any of them removes the entry.
-
-        Raises:
-            ValueError: if ``xx`` is given with ``nx`` or ``tags``.
-        """
         if version is None and tags is UNTAGGED and nx is False and xx is False:
             done = self.set_at_once(key, value, self.ttl_of(timeout), ANY)
             if done is not None:
@@ -667,31 +575,25 @@ cdef class VersionedAccess(PrefixAccess):
 
     @cython.binding(True)
     def touch(self, key, timeout=OWN_TTL, version=None):
-        """Give an entry a new timeout. Return whether the key exists."""
-        if version is None:
-            done = self._touch_at_once(key, self.ttl_of(timeout))
-            if done is not None:
-                return done
+        cdef double seconds
+        if version is None and is_usual(self.ttl_of(timeout), &seconds):
+            final = self.key_to_write(key)
+            if final is not None and self.cache.reads_at_once():
+                return self.cache.touch_entry(final, seconds)
         return self._drive(self._touch(key, timeout, version))
 
     @cython.binding(True)
     def delete(self, key, version=None):
-        """Delete a key. Return whether it existed."""
-        if version is None:
-            done = self._delete_at_once(key)
-            if done is not None:
-                return done
-        return self._drive(self._delete(key, version))
+        final = self.key_to_write(key) if version is None else None
+        return self._drive(self._delete(key, version)) if final is None else self.cache.delete(final)
 
     @cython.binding(True)
     def incr(self, key, delta=1, version=None, *, ignore_key_check=False):
-        """Add to a number, and return the sum. With ``ignore_key_check``, a missing key is set to ``delta``.
-
-        Raises:
-            ValueError: if the key is missing.
-        """
         if version is None:
             total = self._incr_at_once(key, delta)
             if total is not None:
                 return total
         return self._drive(self._incr(key, delta, version, ignore_key_check=ignore_key_check))
+
+
+copy_texts(VersionedAccess, in_python.VersionedAccess, ("add", "set", "touch", "delete", "incr"))

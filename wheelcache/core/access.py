@@ -6,6 +6,7 @@ They bind the core's methods once. A hit is one call of the core and a few compa
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -455,14 +456,6 @@ class PrefixAccess:
         """Store a value, as ``add`` does. Return whether it was stored."""
         return None
 
-    def _touch_at_once(self, key: Any, ttl: Any) -> bool | None:
-        """Give an entry a new TTL, as ``touch`` does. Return whether the key exists."""
-        return None
-
-    def _delete_at_once(self, key: Any) -> bool | None:
-        """Delete a key. Return whether it existed."""
-        return None
-
     def _incr_at_once(self, key: Any, delta: Any) -> Any:
         """Add an int to a value that is an int, as ``incr`` does, and return the sum."""
         return None
@@ -559,3 +552,13 @@ class VersionedAccess(PrefixAccess):
 def is_printable(key: Any, max_length: int) -> bool:
     """Return whether a key is a string of at most ``max_length`` characters, without spaces and control characters."""
     return type(key) is str and len(key) <= max_length and key.isprintable() and " " not in key
+
+
+def exchange_word(words: memoryview | array[int], index: int, word: int) -> int:
+    """Put ``word`` into a buffer of 64-bit words, and return the word that it replaces.
+
+    Only the compiled core does this in one step. Here, a write by another thread may come in between.
+    """
+    before: int = words[index]
+    words[index] = word
+    return before

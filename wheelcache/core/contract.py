@@ -148,13 +148,8 @@ MAX_WEIGHT: Final = 2**62
 """The largest weight, and the largest ``max_weight``."""
 
 MISSING: Final = object()
-HIDDEN: Final = object()
-"""In the overlay of a transaction: the transaction has deleted the key. No core knows it."""
 KEEP_TTL: Final = -1.0
 """As the ``ttl`` of ``replace``: keep the times that the entry has."""
-
-ALL, DEAD = range(2)
-"""The scope of ``delete``: any entry, or only an entry that is stale or not current."""
 
 STORED: Final = 1
 """An outcome is an int that combines this flag with the following ones. The usual outcome is exactly STORED."""
@@ -238,7 +233,7 @@ class Watch(Protocol):
     Attributes:
         trust: the word of trust when the watch began; 0 without one.
         broken: the key was set, deleted or cleared since, other than by a ``fill`` under this watch. Expiry, eviction,
-            ``touch``, DEAD, and values that were PRESENT, CHANGED or OUTDATED do not break a watch. A part may
+            ``touch``, ``only_dead``, and values that were PRESENT, CHANGED or OUTDATED do not break a watch. A part may
             set it to True itself: a ``fill`` under the watch that begins later is then refused.
         since: the moment at which the watch began.
         value: with ``wants_value``, the first value that was set, also if TOO_HEAVY; MISSING until then. It completes
@@ -273,8 +268,7 @@ class Core(Protocol):
     samples, an int of 64 bits: with the same seed and calls, cores evict the same entries. By default, it is random.
     Ticks without timers cost nothing. Times up to ``interval * 2**52`` either way are distinguished; a clock beyond
     that raises a ValueError. A caller that holds a lock may use ``times``, ``watch``, ``counts``, ``groups``,
-    ``count_hit``, ``now``, ``len`` and the attributes. ``sys.getsizeof`` includes the entries, without their keys and
-    values.
+    ``count_hit``, ``now``, ``len`` and the attributes.
 
     Attributes:
         next_due: the time at which ``advance`` has work: ``-inf`` while detached entries or a sweep that has begun are
@@ -393,16 +387,13 @@ class Core(Protocol):
         self,
         key: Hashable,
         default: Any = None,
-        only: int = ALL,
-        cause: RemovalCause = RemovalCause.DELETED,
+        only_dead: bool = False,
         removed: Removals | None = None,
     ) -> Any:
         """Remove an entry. Return its value if it was fresh and current, otherwise ``default``.
 
-        With DEAD, or the cause EVICTED, no watch is broken.
-
         Args:
-            only: ALL, or DEAD to remove only an entry that is stale or not current.
+            only_dead: whether to remove only an entry that is stale or not current. This breaks no watch.
         """
 
     def remove_value(
@@ -509,7 +500,7 @@ class Core(Protocol):
         first and then clear."""
 
     def before_fork(self) -> None:
-        """Return when no step is in progress. Until ``after_fork``, no other thread begins one. One thread at a time
+        """Return when no step is in progress. At the moment of the fork, no thread is in one. One thread at a time
         forks. Both methods may be called again after an asynchronous exception interrupted them."""
 
     def after_fork(self, *, in_child: bool) -> None:

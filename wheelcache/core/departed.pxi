@@ -21,10 +21,6 @@ cdef inline void open_departed(Departed *departed, uint32_t keys) noexcept:
     departed.sets = (keys + WAYS - 1) // WAYS
 
 
-cdef inline size_t memory_of_departed(Departed *departed) noexcept:
-    return 0 if departed.slots is NULL else departed.sets * WAYS * sizeof(uint32_t)
-
-
 cdef bint allocate_departed(Departed *departed) noexcept:
     """Return whether there is memory for the slots."""
     departed.slots = <uint32_t *>PyMem_RawCalloc(departed.sets * WAYS, sizeof(uint32_t))

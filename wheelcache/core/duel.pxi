@@ -265,17 +265,3 @@ cdef void close_duel(Duel *duel) noexcept:
         close_miniature(&duel.lru)
         close_miniature(&duel.tiny_lfu)
         PyMem_RawFree(duel)
-
-
-cdef size_t memory_of_duel(Duel *duel) noexcept:
-    """Return the memory of a duel in bytes."""
-    if duel is NULL:
-        return 0
-    return sizeof(Duel) + memory_of_miniature(&duel.lru) + memory_of_miniature(&duel.tiny_lfu)
-
-
-cdef size_t memory_of_miniature(Miniature *mini) noexcept:
-    return (
-        (mini.order.most + 1) * sizeof(Node) + (mini.mask + 1) * sizeof(uint32_t)
-        + memory_of_departed(&mini.departed)
-    )

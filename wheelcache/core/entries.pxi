@@ -57,7 +57,6 @@ cdef struct Entries:
     uint32_t segments_used
     uint32_t segments_size
     uint32_t buckets_size
-    size_t list_bytes  # the size of the lists of tags
 
 
 cdef inline Entry *at(Entries *entries, uint32_t index) noexcept:
@@ -232,22 +231,6 @@ cdef inline void note_tracked(Entries *entries, uint32_t index, Entry *entry) no
     if is_tracked != (entry.flags & HAS_TRACKED != 0):
         entry.flags ^= HAS_TRACKED
         block_of(entries, index).tracked += 1 if is_tracked else -1
-
-
-cdef size_t memory_of(Entries *entries) noexcept:
-    """Return the memory used in bytes, without keys and values."""
-    cdef size_t size = entries.buckets_size * sizeof(uint32_t) + entries.segments_size * sizeof(uint32_t *)
-    cdef uint32_t number, capacity = capacity_of_block(entries)
-    cdef Block *block
-    for number in range(entries.blocks_used):
-        block = &entries.blocks[number]
-        size += (capacity + 1) * sizeof(Entry)
-        size += capacity * sizeof(double) if block.expires_at is not NULL else 0
-        size += capacity * sizeof(uint64_t) if block.weights is not NULL else 0
-        size += capacity * sizeof(uint64_t) if block.trusts is not NULL else 0
-        size += capacity * sizeof(TagList *) if block.tags is not NULL else 0
-        size += capacity * sizeof(uint8_t) if block.groups is not NULL else 0
-    return size + entries.list_bytes + entries.blocks_size * (sizeof(Block) + sizeof(Entry *))
 
 
 cdef void free_last_block(Entries *entries) noexcept:

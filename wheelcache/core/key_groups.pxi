@@ -110,10 +110,6 @@ cdef inline uint64_t sum_of(KeyGroups *groups, uint64_t *counts) noexcept:
     return sum
 
 
-cdef inline size_t memory_of_groups(KeyGroups *groups) noexcept:
-    return groups.size * sizeof(KeyGroup)
-
-
 cdef struct GroupName:
     # The name of a rule, and a part of the key. It is not copied: storing and reading it again took 5 ns of a miss.
     GroupRule *rule  # NULL if the key is in no group

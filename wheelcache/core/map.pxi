@@ -34,10 +34,12 @@ cdef inline bint is_live(Map *map, uint32_t index, double now) noexcept:
     return index != 0 and at(&map.entries, index).fresh_until > now and is_current(map, index, at(&map.entries, index))
 
 
-cdef inline double now_for(Entry *entry) noexcept:
-    """Return the time, precisely enough to decide whether an entry is fresh. Reading the coarse clock takes 5 ns
-    instead of 25, but it lags by the time between two interrupts of the processor's timer: 4 ms, under load 23 ms."""
-    cdef double now
+cdef inline double time_for(Entry *entry, double now) noexcept:
+    """Return ``now``. With SYSTEM_CLOCK, return its time, precisely enough to decide whether an entry is fresh. Reading
+    the coarse clock takes 5 ns instead of 25, but it lags by the time between two interrupts of the processor's timer:
+    4 ms, under load 23 ms."""
+    if now != SYSTEM_CLOCK:
+        return now
     if entry.fresh_until == INFINITY:
         return 0.0
     now = coarse_clock()
@@ -169,22 +171,23 @@ cdef int detach_all(Map *map) except -1:
             raise MemoryError
         detached.entries, detached.next = map.entries, map.detached
         map.detached = detached
-        memset(&map.entries, 0, sizeof(Entries))
-    on_clear(map)
     map.removals[CLEARED] += size
-    map.total_weight = 0
-    forget_tags(map)
-    map.epoch += 1
-    empty_wheel(&map.wheel)
+    begin_again(map)
     return 0
 
 
-cdef inline void forget_tags(Map *map) noexcept:
-    """Forget all tags. Detached entries keep their tags, so this runs no Python code."""
+cdef void begin_again(Map *map) noexcept:
+    """Begin with no entries, after a caller took over the present ones. They keep their tags, so this runs no Python
+    code."""
+    memset(&map.entries, 0, sizeof(Entries))
+    on_clear(map)
+    map.total_weight = 0
     if map.tags.by_name is not NULL:
         PyDict_Clear(map.tags.by_name)
     map.tags.sweep = map.tags.sweeps_again = 0
     map.tags.due = INFINITY
+    map.epoch += 1
+    empty_wheel(&map.wheel)
 
 
 cdef Py_ssize_t drop_detached(Map *map, Py_ssize_t budget, Gone *gone) noexcept:
@@ -245,12 +248,7 @@ cdef void drop_entries(Map *map) noexcept:
     cdef PyObject *key
     cdef PyObject *value = NULL
     map.detached = NULL
-    memset(&map.entries, 0, sizeof(Entries))
-    on_clear(map)
-    map.total_weight = 0
-    forget_tags(map)
-    map.epoch += 1
-    empty_wheel(&map.wheel)
+    begin_again(map)
     while True:
         key = pop_last(map, &entries, &value)
         if key is not NULL:

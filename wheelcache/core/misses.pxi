@@ -44,10 +44,6 @@ cdef void close_past(Past *past) noexcept:
     PyMem_RawFree(past.sampled.slots)
 
 
-cdef inline size_t memory_of_past(Past *past) noexcept:
-    return memory_of_departed(&past.departed) + memory_of_departed(&past.sampled)
-
-
 cdef inline void note_gone(Map *map, Py_hash_t hash, Place *place, int cause) noexcept:
     """Note why there is no entry of a key.
 
@@ -76,7 +72,7 @@ cdef int cause_of_miss(Map *map, PyObject *key, Py_hash_t hash, double now) exce
     """Return why there is no fresh and current entry, as far as the entry and the first table show it.
 
     Args:
-        now: the time by the core's clock; -INFINITY for the system's clock.
+        now: as for ``time_for``.
     """
     cdef uint32_t index = find(map, key, hash), known
     cdef Entry *entry
@@ -84,7 +80,7 @@ cdef int cause_of_miss(Map *map, PyObject *key, Py_hash_t hash, double now) exce
         entry = at(&map.entries, index)
         if entry.flags & HAS_TAGS and are_dropped(tags_of(&map.entries, index, entry)):
             return TAG_DROPPED
-        if entry.fresh_until <= (now_for(entry) if now == -INFINITY else now):
+        if entry.fresh_until <= time_for(entry, now):
             return EXPIRED
         return LONG_GONE if is_current(map, index, entry) else OTHER_PROCESS
     known = cause_of_departed(&map.past.departed, spread_of(&map.past.sample, hash))

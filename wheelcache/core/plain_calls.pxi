@@ -41,11 +41,6 @@ cdef inline int check_all_reusable(list values) except -1:
     return 0
 
 
-cdef object unbound(object access):
-    """Return the exception for a call without a core."""
-    return AttributeError(f"this {type(access).__name__} has no core yet, or no more")
-
-
 cdef int raise_again() except -1:
     """Raise the exception of a function of the C API that has failed."""
     return -1

@@ -39,6 +39,8 @@ cdef extern from *:
     #endif
     }
     static inline double coarse_clock(void) { return (double)coarse_nanoseconds() * 1e-9; }
+    /* Instead of the time by a core's own clock. */
+    #define SYSTEM_CLOCK (-Py_HUGE_VAL)
 
     /* Words that several threads read and write. */
     static inline uint64_t load_word(uint64_t *word) { return __atomic_load_n(word, __ATOMIC_SEQ_CST); }
@@ -156,6 +158,7 @@ cdef extern from *:
     ctypedef int (*inquiry)(PyObject *) noexcept
     ctypedef void (*destructor)(PyObject *) noexcept
     const Py_ssize_t PY_SSIZE_T_MAX
+    double SYSTEM_CLOCK
     double exact_clock() noexcept
     double coarse_clock() noexcept
     uint64_t nanoseconds() noexcept
@@ -185,9 +188,6 @@ cdef extern from *:
     bint PyUnicode_IS_ASCII(object text) noexcept
     unsigned char *PyUnicode_1BYTE_DATA(object text) noexcept
     Py_UCS4 PyUnicode_READ_CHAR(object text, Py_ssize_t place) noexcept
-    bint PyUnicode_CheckExact(object value) noexcept
-    bint PyTuple_Check(object value) noexcept
-    Py_ssize_t PyTuple_GET_SIZE(object items) noexcept
     PyObject *PyTuple_GET_ITEM(object items, Py_ssize_t place) noexcept
     double as_seconds(PyObject *ttl) except? -1.0
     void call_without_nesting(PyObject *object, destructor deallocate, destructor destroy) noexcept
@@ -207,10 +207,4 @@ cdef extern from *:
         inquiry tp_clear
         destructor tp_dealloc
     void Py_INCREF(PyObject *object) noexcept
-    void Py_XINCREF(PyObject *object) noexcept
     void Py_DECREF(PyObject *object) noexcept
-    void Py_XDECREF(PyObject *object) noexcept
-    void *PyMem_RawMalloc(size_t size) noexcept
-    void *PyMem_RawCalloc(size_t count, size_t size) noexcept
-    void *PyMem_RawRealloc(void *memory, size_t size) noexcept
-    void PyMem_RawFree(void *memory) noexcept

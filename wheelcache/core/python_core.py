@@ -13,21 +13,20 @@ misses, groups and other sizes belong to the compiled core: see ``contract``.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Hashable, Iterable
-from itertools import islice
+from itertools import count, islice
 from math import inf
 from random import Random
 from sys import getsizeof, maxsize
 from typing import Any, Final
 
 from wheelcache.core.contract import (
-    ALL,
     BATCH,
     CHANGED,
     COMPLETED,
-    DEAD,
     KEEP_TTL,
     MORE,
     OUTDATED,
@@ -41,7 +40,6 @@ from wheelcache.core.contract import (
     Labels,
     MissCause,
     Record,
-    RemovalCause,
     Removals,
     Times,
     is_adaptive_policy,
@@ -49,7 +47,6 @@ from wheelcache.core.contract import (
 from wheelcache.core.entry_map import (
     CAUSES,
     DELETED,
-    EVICTED,
     REPLACED,
     Entry,
     EntryMap,
@@ -57,9 +54,7 @@ from wheelcache.core.entry_map import (
     TrackedEntry,
     check_weight,
 )
-from wheelcache.core.gil import has_gil
 from wheelcache.core.tags import are_dropped
-from wheelcache.core.tally import Tally
 from wheelcache.core.watches import Watch, Watches
 from wheelcache.engine import options
 from wheelcache.runtime.clock import now as machine_time
@@ -73,6 +68,38 @@ EXPIRED, TAG, OTHER_PROCESS, UNKNOWN = map(
 
 KEEP_LABELS: Final[Labels] = (), 0, None
 """The labels of an entry whose value is replaced."""
+
+
+def has_gil() -> bool:
+    """Return whether the interpreter has the lock. Free-threaded builds from 3.13 on may run without it; importing an
+    extension may switch it on, and nothing switches it off."""
+    is_enabled: bool = getattr(sys, "_is_gil_enabled", lambda: True)()
+    return is_enabled
+
+
+class Tally:
+    """An exact count that any thread may increase without a lock.
+
+    ``next(tally.ticks)`` adds one. It is a single C call and therefore atomic, whereas ``x += 1`` on an attribute is
+    three steps that threads can interleave. Reading also advances the iterator, so readings are counted and subtracted.
+    """
+
+    __slots__ = ("_readings", "ticks")
+
+    def __init__(self) -> None:
+        self.ticks = count()
+        self._readings = 0
+
+    def read(self) -> int:
+        """Return the count. Call this under a lock: only one thread may read at a time."""
+        # The loop runs once and makes no call. An asynchronous exception is raised after calls; between the two lines,
+        # it would leave the reading in the count forever.
+        total = 0
+        for ticks in self.ticks:
+            total = ticks - self._readings
+            self._readings += 1
+            break
+        return total
 
 
 def _is_present(live: Any) -> int:
@@ -146,9 +173,6 @@ class PythonCore:
 
     def __len__(self) -> int:
         return self._map.size
-
-    def __sizeof__(self) -> int:
-        return object.__sizeof__(self) + len(self) * self.entry_bytes
 
     @property
     def weight(self) -> int:
@@ -392,8 +416,7 @@ class PythonCore:
         self,
         key: Hashable,
         default: Any = None,
-        only: int = ALL,
-        cause: RemovalCause = DELETED,
+        only_dead: bool = False,
         removed: Removals | None = None,
     ) -> Any:
         now = self._clock()
@@ -401,12 +424,12 @@ class PythonCore:
         with self._lock:
             self._check_gate()
             entry = self._live(key, now)
-            if only == DEAD:
+            if only_dead:
                 if entry is not None:
                     return default
-            elif cause is not EVICTED and self._watched:
+            elif self._watched:
                 self._watches.break_watches(key)
-            self._map.remove(key, cause, now, removed, gone)
+            self._map.remove(key, DELETED, now, removed, gone)
             self._map.fit_table()
             return default if entry is None else entry.value
 

@@ -43,8 +43,7 @@ cdef class Scan:
         cdef uint32_t index
         cdef list found = []
         cdef bint collects
-        if core.barrier:
-            core.begin()
+        core.begin()
         collects = PyGC_Disable()
         try:
             while len(found) < count:

@@ -34,10 +34,6 @@ cdef struct Tags:
     uint64_t *moments  # of the last drops, by the hash of the name: for values that were computed during a drop
 
 
-cdef inline size_t bytes_of(TagList *held) noexcept:
-    return sizeof(size_t) + held.count * sizeof(PyObject *)
-
-
 cdef inline TagList *tags_of(Entries *entries, uint32_t index, Entry *entry) noexcept:
     return block_of(entries, index).tags[index & (BLOCK - 1)] if entry.flags & HAS_TAGS else NULL
 
@@ -111,13 +107,11 @@ cdef inline void set_list(Map *map, Entries *entries, uint32_t index, Entry *ent
     """Replace the tags of an entry. If there are new tags, the block must have the array."""
     cdef TagList *old = tags_of(entries, index, entry)
     if old is not NULL:
-        entries.list_bytes -= bytes_of(old)
         release_list(map, old)
     entry.flags &= ~HAS_TAGS
     if held is not NULL:
         entry.flags |= HAS_TAGS
         block_of(entries, index).tags[index & (BLOCK - 1)] = held
-        entries.list_bytes += bytes_of(held)
 
 
 cdef tuple names_of(TagList *held):

@@ -167,26 +167,25 @@ cdef int give_ttl(CompiledCore core, uint32_t index, double ttl, double now) exc
 
 
 cdef object remove(
-    CompiledCore core, object key, Py_hash_t hash, object default, double now, int only, int cause, list watches,
-    Gone *gone,
+    CompiledCore core, object key, Py_hash_t hash, object default, double now, bint only_dead, list watches, Gone *gone,
 ):
     """Do the step of ``delete``. Exceptions are raised before the first change.
 
     Args:
-        now: the time by the core's clock; ignored if that is the system's clock.
+        now: as for ``time_for``.
     """
     cdef Map *map = &core.map
     cdef uint32_t index = find(map, <PyObject *>key, hash)
     cdef bint is_there
-    if index and core.clock is None:
-        now = now_for(at(&map.entries, index))
+    if index:
+        now = time_for(at(&map.entries, index), now)
     is_there = is_live(map, index, now)
-    if only == DEAD and is_there:
+    if only_dead and is_there:
         return default
     value = <object>at(&map.entries, index).value if is_there else default
     if index:
-        remove_entry(map, index, cause, now, gone)
-    if only != DEAD and cause != EVICTED:
+        remove_entry(map, index, DELETED, now, gone)
+    if not only_dead:
         if not index:
             on_delete(map, hash)
         if watches is not None:

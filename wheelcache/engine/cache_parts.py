@@ -211,7 +211,7 @@ class CacheParts:
             self._closing_thread = 0
 
     def before_fork(self) -> None:
-        """Wait until no step of the core is in progress, and keep other threads from beginning one."""
+        """Wait until no step of the core is in progress. At the moment of the fork, no thread is in one."""
         self.core.before_fork()
 
     def after_fork(self, *, in_child: bool) -> None:

@@ -18,7 +18,6 @@ from wheelcache.core.contract import (
     BATCH,
     CHANGED,
     COMPLETED,
-    DEAD,
     KEEP_TTL,
     MISSING,
     MORE,
@@ -202,7 +201,7 @@ class EntryWriter(WriteState):
         if self._driver.is_frozen:
             times = self._core.times(key)
             if times is not None and times.expires_at <= self._core.now():
-                self.discard(key, RemovalCause.EXPIRED)
+                self.discard(key)
 
     # Writes by callers, with their keys and TTLs.
 
@@ -419,10 +418,10 @@ class EntryWriter(WriteState):
             if self._core.next_due == -inf or self._driver.calls_for_thread:
                 self._driver.wake()
 
-    def discard(self, key: Any, cause: RemovalCause = RemovalCause.DELETED) -> None:
+    def discard(self, key: Any) -> None:
         """Remove an entry that is stale or not current."""
         removed = self.listener.list()
-        self._core.delete(key, only=DEAD, cause=cause, removed=removed)
+        self._core.delete(key, only_dead=True, removed=removed)
         self.listener.notify(removed)
 
     def remove_undecoded(self, key: Any, value: Any, error: Exception, *, was_hit: bool = False) -> None:

@@ -38,10 +38,8 @@ from zlib import crc32
 from wheelcache.core import CoreClass
 from wheelcache.core.access import Serialized
 from wheelcache.core.contract import (
-    ALL,
     BATCH,
     CHANGED,
-    DEAD,
     KEEP_TTL,
     MISSING,
     OUTDATED,
@@ -404,15 +402,14 @@ class HostCore:
         self,
         key: Any,
         default: Any = None,
-        only: int = ALL,
-        cause: RemovalCause = RemovalCause.DELETED,
+        only_dead: bool = False,
         removed: Removals | None = None,
     ) -> Any:
         name, now = name_of(key), self.now()
 
         def work(cursor: Any) -> Any:
             row = cursor.execute(sql.ENTRY, (name,)).fetchone()
-            if only == DEAD:
+            if only_dead:
                 if row is None or row[1] <= now:
                     cursor.execute(sql.DELETE, (name,))
                 return None
@@ -420,16 +417,16 @@ class HostCore:
             return row
 
         row = self.file.transaction(work, None)
-        if only == DEAD:
+        if only_dead:
             return default
         # Breaks the watches of this process.
         self._local.delete(key)
         if row is None or row[1] <= now:
             return default
-        self._removals[cause] += 1
+        self._removals[RemovalCause.DELETED] += 1
         value = in_memory(row[0])
         if removed is not None:
-            removed.append((key, value, cause))
+            removed.append((key, value, RemovalCause.DELETED))
         return value
 
     def _delete_and_raise_floor(self, cursor: Any, name: Any) -> None:

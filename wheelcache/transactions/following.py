@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from wheelcache.core.contract import HIDDEN
 from wheelcache.engine.layer import SharedLayer
 from wheelcache.transactions.followed_cache import FollowedCache
 from wheelcache.transactions.in_transaction import InTransaction
+from wheelcache.transactions.overlay import HIDDEN
 
 
 def _passed(name: str) -> Callable[..., Any]:

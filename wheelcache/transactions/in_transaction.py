@@ -13,7 +13,7 @@ from itertools import chain
 from math import inf
 from typing import Any, NamedTuple
 
-from wheelcache.core.contract import HIDDEN, MISSING
+from wheelcache.core.contract import MISSING
 from wheelcache.engine import options
 from wheelcache.engine.codec import NOT_DECODED
 from wheelcache.engine.keys import callers_tags, group_of
@@ -24,7 +24,7 @@ from wheelcache.engine.options import expires_now
 from wheelcache.runtime.reusable import check_reusable
 from wheelcache.runtime.steps import Steps, StepsTo, drive, in_steps, run, run_async
 from wheelcache.transactions.followed_cache import FollowedCache
-from wheelcache.transactions.overlay import Fill, Overlay
+from wheelcache.transactions.overlay import HIDDEN, Fill, Overlay
 
 
 class InTransaction:

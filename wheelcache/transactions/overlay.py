@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, Final
 
-from wheelcache.core.contract import HIDDEN
 from wheelcache.engine.layer import Select
 from wheelcache.engine.write_watcher import WritesSince
 
@@ -44,6 +43,15 @@ class Fill:
     def seconds_left(self, now: float) -> float | None:
         """Return the seconds until the value expires; None if it never does."""
         return None if self.expires_at == inf else self.expires_at - now
+
+
+class _Hidden:
+    """Stands for the value of a key that the transaction has deleted. ``PrefixAccess.get`` reads when it expires."""
+
+    expires_at = -inf
+
+
+HIDDEN: Final = _Hidden()
 
 
 class Layer:

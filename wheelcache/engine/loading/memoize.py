@@ -13,7 +13,7 @@ from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, Protocol, Sel
 from wheelcache.core import CacheAccess
 from wheelcache.core.access import Serialized
 from wheelcache.core.contract import MISSING
-from wheelcache.core.tally import Tally
+from wheelcache.core.python_core import Tally
 from wheelcache.engine.codec import NOT_DECODED
 from wheelcache.engine.keys import group_of
 from wheelcache.engine.loading.loads import Loads

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Hashable
 from typing import Any, cast
 
-from wheelcache.core.contract import DEAD, MISSING, Core, Record, Removals, Times
+from wheelcache.core.contract import MISSING, Core, Record, Removals, Times
 from wheelcache.engine.entry_writer import EntryWriter
 from wheelcache.engine.loading.background import (
     BACKGROUND,
@@ -249,7 +249,7 @@ class WaitingLoads:
         removed: Removals = []
         if request.policy.stale.receivers is Receivers.ALL and not request.policy.fail_safe:
             # A stale value would be served as if nothing had happened, and no caller would ever see the error.
-            self._core.delete(request.key, only=DEAD, removed=removed)
+            self._core.delete(request.key, only_dead=True, removed=removed)
         # Otherwise it is raised to the caller.
         is_logged = is_refresh or request.policy.fail_safe or request.given_up
         self._loads.fail(turn, request, error, is_logged=is_logged)
