@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.names_for_guests import NAMES
 from tests.scripts import run
 from wheelcache import Cache
 from wheelcache.engine.calls import Engine
@@ -24,9 +25,6 @@ BACKENDS = {"django_backend", "flask_backend"}
 
 FOR_EDITORS = {f"wheelcache.{backend}" for backend in BACKENDS}
 """Packages with names of guests, which are found at the first access: editors see the imports under TYPE_CHECKING."""
-
-MOST_NAMES = {"cache": 126, "runtime": 50}
-"""The names that guests may use: those of the heart that know caches, which are to become 60, and of ``runtime/``."""
 
 
 @cache
@@ -93,18 +91,38 @@ def test_the_heart_imports_no_guest():
     assert {module: guests for module, guests in found.items() if guests} == {}
 
 
-def test_guests_use_few_names_of_the_heart():
-    modules = imported_modules()
-    used = {
-        name
-        for module in modules
-        if unit_of(module) in GUESTS
-        for name in imported_by(file_of(module))
-        if unit_of(name) not in {*GUESTS, None}
-    }
-    of_runtime = {name for name in used if unit_of(name) == "runtime"}
-    assert len(used - of_runtime) <= MOST_NAMES["cache"]
-    assert len(of_runtime) <= MOST_NAMES["runtime"]
+@cache
+def used_by_guests():
+    """Return the names of the heart that guests use, by module."""
+    modules, used = imported_modules(), {}
+    of_guests = (name for module in modules if unit_of(module) in GUESTS for name in imported_by(file_of(module)))
+    for name in of_guests:
+        if unit_of(name) not in {*GUESTS, None}:
+            module, _, last = (name, "", "itself") if name in modules else name.rpartition(".")
+            used.setdefault(module.removeprefix("wheelcache."), set()).add(last)
+    return used
+
+
+def test_guests_use_the_names_of_the_heart_that_are_listed():
+    assert used_by_guests() == {module: set(names.split()) for module, names in NAMES.items()}
+
+
+def documented(module):
+    """Return the names of a module that have a docstring, or a line of their own in that of the module."""
+    tree = ast.parse(file_of(f"wheelcache.{module}").read_text())
+    names = set(re.findall(r"\w+", ast.get_docstring(tree).partition("Attributes:")[2])) | {"itself"}
+    for node, after in zip(tree.body, [*tree.body[1:], None], strict=True):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            names |= {node.name} if ast.get_docstring(node) else set()
+        elif isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(after, ast.Expr):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names |= {each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)}
+    return names
+
+
+def test_each_name_of_the_heart_that_guests_use_has_a_docstring():
+    missing = {module: names - documented(module) for module, names in used_by_guests().items()}
+    assert {module: names for module, names in missing.items() if names} == {}
 
 
 def test_every_guest_has_a_folder_and_tests():

@@ -148,6 +148,8 @@ MAX_WEIGHT: Final = 2**62
 """The largest weight, and the largest ``max_weight``."""
 
 MISSING: Final = object()
+"""The result of a look-up that finds nothing."""
+
 KEEP_TTL: Final = -1.0
 """As the ``ttl`` of ``replace``: keep the times that the entry has."""
 
@@ -177,6 +179,7 @@ def is_adaptive_policy(policy: str, max_entries: int | None) -> bool:
 
 
 Removals = list[tuple[Any, Any, RemovalCause]]
+"""Removed entries, as ``(key, value, cause)``. The caller passes a list, to which the core appends."""
 
 Labels = tuple[tuple[str, ...], int, str | None]
 """The rarely used arguments of a write: tags, since, group.
@@ -192,12 +195,16 @@ A plain tuple, since it is made per write.
 
 
 class Times(NamedTuple):
+    """The times of an entry on the clock of its core, and whether none of its tags was dropped."""
+
     fresh_until: float
     expires_at: float
     is_current: bool
 
 
 class Record(NamedTuple):
+    """An entry, as calls return it that look at entries without a hit."""
+
     key: Any
     value: Any
     times: Times

@@ -26,6 +26,7 @@ from wheelcache.engine.loading.request import LoadRequest
 from wheelcache.engine.write_watcher import WritesSince
 
 NO_GRACES: Final[Mapping[Any, float]] = MappingProxyType({})
+"""No grace for any key, for a write of several."""
 
 Select = Callable[[list[Any]], list[Any]]
 """Returns the keys that match a pattern."""

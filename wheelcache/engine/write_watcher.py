@@ -165,3 +165,4 @@ class WritesSince:
 
 
 APPLIED: Final[ContextVar[WritesSince | None]] = ContextVar("wheelcache_applied", default=None)
+"""The writes since the begin of the transaction whose values the running code applies; None for no transaction."""

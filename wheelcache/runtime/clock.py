@@ -20,9 +20,11 @@ from functools import partial
 from typing import Final
 
 Clock = Callable[[], float]
+"""Returns a time in seconds, which may begin anywhere."""
 
 now: Callable[[], float]
 moment: Callable[[], int]
+"""Returns the time of the machine in nanoseconds."""
 
 
 def real(name: str) -> Callable[[], float]:

@@ -44,6 +44,7 @@ class Lazy(Generic[T]):
 
 
 def lazy_lock() -> Lazy[threading.Lock]:
+    """Return a lock that is created when it is first needed."""
     # A lambda, which looks the class up when the lock is created: gevent may have replaced it by then.
     return Lazy(lambda: threading.Lock())
 

@@ -111,7 +111,9 @@ class Step(Protocol):
 
 T = TypeVar("T")
 StepsTo = Generator[Call | Step, Any, T]
+"""A generator of steps, whose result is a T. A driver runs it, for a thread or for a task."""
 Steps = StepsTo[Outcome]
+"""Steps to the outcome of a load."""
 
 
 def call(loader: Loader) -> Steps:
@@ -219,6 +221,7 @@ def as_it_is(value: Any) -> Any:
 
 
 BLOCKS: Final = PerDriver(True, False)
+"""A step that returns whether the driver blocks its thread while it waits."""
 
 PAUSE: Final = Pause()
 

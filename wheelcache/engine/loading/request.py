@@ -127,6 +127,7 @@ class LoadPolicy:
 
 
 PLAIN: Final = LoadPolicy()
+"""A load without options."""
 
 
 def load_policy(
