@@ -14,10 +14,10 @@ Attributes:
     ContextMemo, KeptAttribute: see ``context_memo``; compiled along with the core.
     exchange_word: see ``access``; compiled along with the core.
 
-To add a removal cause: a member of ``RemovalCause`` in ``contract``, the code that removes, in ``removals.pxi`` of the
-compiled core and in ``entry_map``, and its counter in ``REMOVALS`` of ``engine/stats``, from which the metrics and the
-dashboard have it. A cause of misses is a ``MissCause``. An eviction policy is a branch of ``eviction.pxi``; the Python
-core is always LRU.
+To add a removal cause: a member of ``RemovalCause`` and of ``MissCause`` in ``contract``, with their numbers in
+``removals.pxi`` and ``misses.pxi``; the code that removes, in ``writes.pxi`` or ``map.pxi``, and in ``entry_map`` of
+the Python core; and in ``engine/stats`` a counter of ``Stats`` and a row of ``REMOVALS``, from which the metrics and
+the dashboard have it. An eviction policy is a branch of ``eviction.pxi``; the Python core is always LRU.
 """
 
 from __future__ import annotations

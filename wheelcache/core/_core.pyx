@@ -221,11 +221,11 @@ cdef class CompiledCore:
         cdef uint64_t hits = sum_of(&self.map.groups, self.map.groups.hits), misses = self.map.misses
         cdef uint64_t puts = sum_of(&self.map.groups, self.map.groups.puts)
         cdef uint64_t weight = self.map.evicted_weight, carry = self.map.evicted_carry
-        cdef uint64_t counted[5]
+        cdef uint64_t counted[REMOVAL_CAUSES]
         cdef uint64_t missed[MISS_CAUSES]
         memcpy(counted, self.map.removals, sizeof(counted))
         memcpy(missed, self.map.past.misses, sizeof(missed))
-        removals = {CAUSES[cause]: counted[cause] for cause in range(5)}
+        removals = {CAUSES[cause]: counted[cause] for cause in range(REMOVAL_CAUSES)}
         causes = tuple([missed[cause] for cause in range(MISS_CAUSES)])
         return tuple.__new__(Counts, (hits, misses, removals, puts, (<object>carry << 64) + weight, causes))
 

@@ -20,7 +20,7 @@ from wheelcache.core.tags import Tags
 from wheelcache.core.timing_wheel import FINEST_SLOTS, Timer, TimingWheel
 
 CAUSES: Final = tuple(RemovalCause)
-EXPIRED, EVICTED, REPLACED, DELETED, CLEARED = CAUSES
+EXPIRED, EVICTED, REPLACED, DELETED, CLEARED, *_ = CAUSES
 AS_EXPIRED, AS_REPLACED, AS_CLEARED = map(CAUSES.index, (EXPIRED, REPLACED, CLEARED))
 
 SMALL_TABLE: Final = 1024

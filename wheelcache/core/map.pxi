@@ -20,7 +20,7 @@ cdef struct Map:
     uint64_t max_weight
     Py_ssize_t max_entries  # -1 for no bound
     uint64_t misses
-    uint64_t removals[5]  # by cause
+    uint64_t removals[REMOVAL_CAUSES]  # by cause
     uint64_t evicted_weight
     uint64_t evicted_carry  # the number of times that it exceeded 64 bits
     Detached *detached

@@ -6,7 +6,7 @@
 # The turn is a multiple of the golden ratio, which spreads evenly over the shares, also if groups of keys alternate.
 
 cdef enum:
-    # In the order of contract.MissCause. The first ones are the causes of removals.
+    # In the order of contract.MissCause. The first ones are the causes of removals: a new one moves the others.
     NOT_STORED = 2  # REPLACED: the entry left, or there was none, and the new value was refused
     TAG_DROPPED = 5
     OTHER_PROCESS = 6

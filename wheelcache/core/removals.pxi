@@ -7,6 +7,7 @@ cdef enum:
     REPLACED = 2
     DELETED = 3
     CLEARED = 4
+    REMOVAL_CAUSES = 5
     IN_PLACE = 8  # removals that need no memory of their own
 
 CAUSES = list(RemovalCause)

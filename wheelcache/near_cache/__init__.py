@@ -11,6 +11,6 @@ A copy is a value of the store, kept here until the store reports another write,
 - ``store_stats``: its figures. ``options``, ``django_checks``: its options and system checks.
 
 To add a store: none of it is needed for a Django or cachelib cache. If the store can report writes by others, add a
-source to ``invalidations``, as ``redis_tracking`` is one. If its client has exceptions of its own for an outage, add a
-line to ``outage_rule``.
+source to ``invalidations``, as ``redis_tracking`` is one: it has ``start`` and ``stop``, and calls a ``Listener``. If
+its client has exceptions of its own for an outage, add a line to ``outage_rule``.
 """

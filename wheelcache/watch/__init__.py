@@ -8,7 +8,9 @@
 - ``command_line``, ``site_commands``, ``entry_commands``: the terminal.
 - ``dashboard/``: the page. ``one_cache`` has its figures, ``responses`` its buttons.
 
-To add a metric: an entry of ``METRICS`` in ``metrics``. To add a chart: an entry of ``HISTORY`` in
+To add a metric: an entry of ``METRICS`` in ``metrics``. A gauge that workers do not publish yet is first a field of
+``State`` in ``recorder``, of ``GAUGES_OF_WORKER`` in ``tables``, and of ``Figures`` in ``figures``, whose
+``COMBINERS`` say how the values of the workers become one. To add a chart: an entry of ``HISTORY`` in
 ``dashboard/one_cache``, and of ``SPECS`` in ``dashboard/charts.js``. To add a problem and its alert: a row of
 ``RULES`` in ``problems``. To add an event: an ``Event`` of ``event_log``, recorded by ``cache_events``.
 """

@@ -14,14 +14,12 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from wheelcache.near_cache.store_stats import StoreStats
+from wheelcache.pages.variants import MOST_VARIANTS
 from wheelcache.watch.event_log import KILLED, Event
 from wheelcache.watch.figures import CacheFigures
 from wheelcache.watch.recorder import MINUTE
 from wheelcache.watch.site import RECENTLY, OverviewStep, Site
 from wheelcache.watch.tables import DAY, STEP
-
-MOST_VARIANTS: Final = 32
-"""The number of variants that a page may have."""
 
 FULL_RECENTLY: Final = 120.0
 """Seconds for which a page that lost variants is named. The counts of the last minute are published later."""
