@@ -9,9 +9,10 @@ import pytest
 
 from tests.engine.loading.harness import Held, outcome, returns, unreached
 from tests.guests import has
-from tests.runtime.interruptions import Delivery, Worker, compiled_core, quiet
+from tests.runtime.interruptions import Delivery, Interruption, Worker, compiled_core, quiet
 from tests.waiting import PATIENCE, until
 from wheelcache import Cache, ManualClock
+from wheelcache.engine.turns import Turn
 from wheelcache.runtime.worker_pool import WorkerPool
 
 pytestmark = [pytest.mark.deep, compiled_core]
@@ -187,3 +188,31 @@ def test_an_exception_at_any_point_leaves_all_threads_of_the_pool_to_others(monk
             if not interrupted:
                 break
     assert target > 20
+
+
+@pytest.mark.parametrize(
+    "load",
+    [
+        lambda cache, loader: cache.get_or_load("k", loader),
+        lambda cache, loader: asyncio.run(cache.aget_or_load("k", loader)),
+    ],
+    ids=["thread", "task"],
+)
+def test_an_exception_on_entry_of_a_block_after_a_failure_leaves_no_turn_open(monkeypatch, load):
+    """From Python 3.14 on, ``with`` calls ``__enter__`` by an instruction that delivers exceptions before the block is
+    armed."""
+    cache, is_due = make(), False
+
+    def enter(*args):
+        if is_due:
+            raise Interruption
+
+    def loader():
+        nonlocal is_due
+        is_due = True
+        raise LookupError
+
+    monkeypatch.setattr(Turn, "__enter__", staticmethod(enter))
+    with pytest.raises((LookupError, Interruption)):
+        load(cache, loader)
+    assert cache._parts.loads.is_idle

@@ -191,11 +191,18 @@ class Loads:
                 else:
                     turn.close()
             except BaseException as error:
-                # Entering this block takes no Python code, so no other exception arrives in between.
-                with turn, turn:
+                # From Python 3.14 on, an exception may arrive on entry of a ``with``, which is too late here. Before a
+                # ``try``, none does.
+                try:
                     if stored is MISSING:
                         self.fail(turn, request, error)
                     raise
+                finally:
+                    # Twice: the second call completes an interrupted one.
+                    try:
+                        turn.close()
+                    finally:
+                        turn.close()
         if stored is TAKEN:
             stored = result(drive(self.load(request)))
         if type(stored) is not Serialized or request.codec is None:
@@ -223,10 +230,16 @@ class Loads:
                 else:
                     turn.close()
             except BaseException as error:
-                with turn, turn:
+                # As in ``get``.
+                try:
                     if stored is MISSING:
                         self.fail(turn, request, error)
                     raise
+                finally:
+                    try:
+                        turn.close()
+                    finally:
+                        turn.close()
         if stored is TAKEN:
             stored = result(await drive_async(self.load(request)))
         if type(stored) is not Serialized or request.codec is None:
