@@ -177,9 +177,7 @@ class StoreWrite(StoreCall):
         keys: Sequence[Any],
         new_timeout: NewTimeout | None,
     ) -> None:
-        self._guard = guard
-        self._function = function
-        self._stores = stores
+        super().__init__(guard, function, stores)
         self._keys = keys
         self._new_timeout = new_timeout
         self.complete: Callable[[], StepsTo[None] | None] | None = None

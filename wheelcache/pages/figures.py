@@ -14,15 +14,13 @@ from dataclasses import replace
 from typing import Any, Final
 
 from wheelcache.engine.keys import NO_VIEW
+from wheelcache.engine.stats import MOST_GROUPS
 from wheelcache.pages.busiest import FULL, LONGEST_PATH, NOT_STORED, NamedPaths, Occurrences
 from wheelcache.pages.page_stats import PageStats
 from wheelcache.pages.reasons import MOST_REASONS, REASONS, Refusal
 
 Counts = Mapping[tuple[str, str], tuple[int, dict[str, Any]]]
 """Numbers and examples, by view and kind."""
-
-MOST_VIEWS: Final = 64
-"""The number of views whose refusals are counted by name: as many as a cache distinguishes groups of keys."""
 
 LONGEST_VIEW: Final = 96
 """The bytes of the name of a view. The rest is cut off."""
@@ -110,7 +108,7 @@ class Figures:
                         # The application makes up too many.
                         name = "other"
                     self._reasons[name] += 1
-                    self._views[view if view in self._views or len(self._views) < MOST_VIEWS else ""] += 1
+                    self._views[view if view in self._views or len(self._views) < MOST_GROUPS else ""] += 1
                 self._paths.add(kind, name[:LONGEST_PATH], path)
 
     def fold_if_many(self) -> None:

@@ -9,9 +9,9 @@ the value, and it is not stored. A caller that has to wait, or may receive a sta
 A look-up counts once, when it has ended: as a hit of the core if the core finds a value, as a stale hit if a stale
 value is served, otherwise as a miss.
 
-No lock is held while a loader, a listener, a weigher or a log handler runs. Each ``with turn, turn`` and each
-``finally`` ends the turns of its code: an exception that arrives at any point leaves no turn without a leader, and no
-caller waiting.
+No lock is held while a loader, a listener, a weigher or a log handler runs. Each ``with turn, turn``, and each
+``finally`` that closes a turn twice, ends the turns of its code: an exception that arrives at any point leaves no turn
+without a leader, and no caller waiting.
 """
 
 from __future__ import annotations
@@ -191,8 +191,8 @@ class Loads:
                 else:
                     turn.close()
             except BaseException as error:
-                # From Python 3.14 on, an exception may arrive on entry of a ``with``, which is too late here. Before a
-                # ``try``, none does.
+                # From Python 3.14 on, an exception may arrive on entry of a ``with``, which is too late here, as it may
+                # on entry of a method that ``aget`` could share. Before a ``try``, none does.
                 try:
                     if stored is MISSING:
                         self.fail(turn, request, error)
@@ -263,7 +263,7 @@ class Loads:
         value and calls ``finish`` or ``fail``; otherwise the value, if another caller has just stored it, or TAKEN, if
         the caller must wait, or leads the key itself. It then calls ``load``.
 
-        The caller is in a ``with turn, turn``.
+        The caller closes the turn, twice after an exception: the second call completes an interrupted one.
         """
         if not self.turns.lead(turn):
             return TAKEN
