@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from hashlib import blake2b
 from typing import Any, Final
 
+from wheelcache.core.access import is_printable
 from wheelcache.core.contract import MISSING
 from wheelcache.engine.codec import NOT_DECODED
 from wheelcache.engine.loading.request import Tagged
@@ -37,7 +38,7 @@ VALUE: Final = "value"
 
 def token_key(tag: str) -> str:
     """Return the caller's key of the token of ``tag``. It contains the tag, or a hash if some stores may refuse it."""
-    if len(tag) <= 100 and tag.isascii() and tag.isprintable() and " " not in tag and tag[0] != "#":
+    if tag.isascii() and is_printable(tag, 100) and tag[0] != "#":
         return MARK + tag
     return f"{MARK}#{blake2b(tag.encode(errors='surrogatepass'), digest_size=16).hexdigest()}"
 
