@@ -45,7 +45,7 @@ NAMES = {
         "runtime_directory shared_memory"
     ),
     "runtime.request_scope": "current_scope RequestScope running_scope",
-    "runtime.reusable": "check_reusable USUAL",
+    "runtime.reusable": "check_reusable",
     "runtime.shared_objects": "acquiring HeldLock Lazy lazy_lock WeakRegistry",
     "runtime.steps": "BLOCKS Call drive drive_async in_steps InSteps Outcome result run run_async Steps StepsTo Wait",
     "runtime.threads": "itself",

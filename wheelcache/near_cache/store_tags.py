@@ -28,7 +28,7 @@ from wheelcache.errors import TagsUnsupported
 from wheelcache.near_cache.near_cache import NearCache
 from wheelcache.near_cache.store_calls import answer, then
 from wheelcache.near_cache.tokens import MARK, first_token, new_token
-from wheelcache.runtime.reusable import USUAL, check_reusable
+from wheelcache.runtime.reusable import check_reusable
 from wheelcache.runtime.steps import StepsTo
 
 TOKENS: Final = "wheelcache.tags"
@@ -108,7 +108,7 @@ class StoreTags:
 
     def opened_one(self, l2: Any, value: Any, encode: Callable[[Any], Any]) -> Any:
         """Do the same for one value. Return MISSING if ``value`` is MISSING or not current."""
-        if type(value) is not dict or not is_envelope(value):
+        if not is_envelope(value):
             return value if value is MISSING else encode(value)
         return then(lambda found: found.get(VALUE, MISSING), self.opened(l2, {VALUE: value}, encode))
 
@@ -229,9 +229,8 @@ class TaggedWrite:
         Raises:
             TypeError: if ``value`` can be read only once.
         """
-        if type(value) not in USUAL:
-            check_reusable(value)
-        if self._store_tags is None and (type(value) is not dict or not is_envelope(value)):
+        check_reusable(value)
+        if self._store_tags is None and not is_envelope(value):
             return value
         tokens = self._tokens if self.is_current else {}
         by_tag = zip(self._tags, self.names, strict=True)
