@@ -35,6 +35,11 @@ class ManualLoop(asyncio.SelectorEventLoop):
     def time(self):
         return self.clock()
 
+    def call_at(self, when, *arguments, **options):
+        """Round to the steps of the clock: between the two looks at the system's clock that a wait takes, microseconds
+        pass, so callers whose waits end together would wake up in a different order each time."""
+        return super().call_at(round(when * 4) / 4, *arguments, **options)
+
     def settle(self):
         # A task needs six turns from its wake-up until it has called again.
         for _ in range(15):
@@ -232,19 +237,24 @@ class LeasesAgainstAModel(RuleBasedStateMachine):
 
     def time_is_over(self, key, now):
         lease = self.held[key]
-        late = [waiter for waiter in lease.waiting if waiter.deadline <= now]
-        if lease.until <= now:
-            waiting = [*lease.waiting]
-            self.pass_on(key)
-            if late and (key not in self.held or self.unfilled[key] > 1):
-                # The first of them, or of all if all look again, gets the lease.
-                (first,) = (waiter for waiter in waiting if self.is_leased(waiter.which, key))
-                self.held[key] = Held(first.which, now + first.wait, [])
+        if lease.until > now:
+            woken = [waiter for waiter in lease.waiting if waiter.deadline <= now]
+        else:
+            del self.held[key]
+            self.unfilled[key] += 1
+            woken = [waiter for waiter in lease.waiting if self.callers[waiter.which].outcome == MISS]
+        for waiter in woken:
+            lease.waiting.remove(waiter)
+            self.ends(waiter, MISS)
         if key in self.held:
-            waiting = self.held[key].waiting
-            for waiter in [waiter for waiter in waiting if waiter.deadline <= now]:
-                waiting.remove(waiter)
-                self.ends(waiter, MISS)
+            return
+        # All of them wake up at the same moment. The one that looks first gets the lease, also if its own time is over.
+        leased = [waiter for waiter in woken if self.is_leased(waiter.which, key)]
+        assert len(leased) == bool(woken)
+        assert all(waiter in leased or waiter.deadline <= now or self.unfilled[key] > 1 for waiter in woken)
+        assert all(woken and waiter.deadline > now and self.unfilled[key] < 2 for waiter in lease.waiting)
+        for first in leased:
+            self.held[key] = Held(first.which, now + first.wait, lease.waiting)
 
     def is_leased(self, which, key):
         return self.does(which, lambda: is_leased(self.cache, key))
