@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 import shutil
@@ -10,7 +9,7 @@ import signal
 import subprocess
 import sys
 import textwrap
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import httpx
@@ -19,7 +18,7 @@ import pytest
 from tests.example.conftest import served
 from tests.ports import free_ports
 from tests.prepared_python import PreparedPython
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, happens
 
 pytestmark = pytest.mark.servers
 
@@ -89,27 +88,37 @@ def test_importing_twice_does_nothing_the_second_time(atlas):
     assert int(count.replace(",", "")) > 20_000
 
 
-def test_make_run_reports_the_core_in_python_once(atlas):
+def test_make_run_reports_the_core_in_python_once(atlas, tmp_path):
     """Each of its commands makes the system checks of Django, unless told not to."""
     (port,) = free_ports(1)
     # The virtual environment of this test, whose content is up to date.
     command = ["make", "run", f"PORT={port}", f"VENV={sys.prefix}", f"--assume-old={sys.prefix}/.example"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
-    with subprocess.Popen(
-        command,
-        cwd=MANAGE.parents[1],
-        env={**environment, **atlas.environment, "WHEELCACHE_CORE": "python", "PYTHONUNBUFFERED": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    ) as site:
-        try:
-            lines = [*itertools.takewhile(lambda line: "Quit the server" not in line, site.stdout)]
-        finally:
-            os.killpg(site.pid, signal.SIGTERM)
-            site.stdout.read()
-    printed = "".join(lines)
+    variables = {"WHEELCACHE_CORE": "python", "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
+    log = tmp_path / "log"
+    with (
+        log.open("w") as output,
+        subprocess.Popen(
+            command,
+            cwd=MANAGE.parents[1],
+            env={**environment, **atlas.environment, **variables},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        ) as site,
+    ):
+        serves = happens(
+            lambda: site.poll() is not None or "Starting development server" in log.read_text(), 10 * PATIENCE
+        )
+        if not serves:
+            # Each of the processes prints its stack.
+            os.killpg(site.pid, signal.SIGABRT)
+            site.wait(PATIENCE)
+        with suppress(ProcessLookupError):
+            # SIGTERM raises SystemExit in Django's reloader, inside the lock of subprocess, for which it may then wait.
+            os.killpg(site.pid, signal.SIGKILL)
+    printed = log.read_text()
+    assert serves, printed
     assert "Starting development server" in printed
     assert printed.count("wheelcache runs on its python core") == 1, printed
 
