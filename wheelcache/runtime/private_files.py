@@ -182,9 +182,9 @@ def check_private(path: Path, file: int | None = None, *, is_directory: bool = F
         FileUnusable: if it is of the other kind or a link, belongs to another user, or can be accessed by other users.
     """
     found = path.lstat() if file is None else os.fstat(file)
-    is_kind, kind = (stat.S_ISDIR, "directory") if is_directory else (stat.S_ISREG, "file")
+    is_kind, kind = (stat.S_ISDIR, "directory") if is_directory else (stat.S_ISREG, "regular file")
     if not is_kind(found.st_mode):
-        raise FileUnusable(f"{path} must be a {kind}, not a link to one")
+        raise FileUnusable(f"{path} must be a {kind}; links are not followed")
     if found.st_uid != os.geteuid():
         raise FileUnusable(f"{path} must belong to the user {os.geteuid()}, not to {found.st_uid}")
     if found.st_mode & 0o077:
