@@ -20,6 +20,7 @@ NAMES = {
     "engine.calls": "Engine",
     "engine.codec": "Codec NOT_DECODED read_or_delete",
     "engine.glob_pattern": "escaped matcher",
+    "engine.guests": "lazy_names",
     "engine.keys": "CALLERS callers_tags GROUP group_of INTERNAL KeyProxies matching NO_VIEW text_of unwrap",
     "engine.layer": "Above NO_GRACES Select Shared SharedLayer",
     "engine.loading.loads": "TAKEN",

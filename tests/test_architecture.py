@@ -75,6 +75,19 @@ def test_no_modules_import_each_other_in_a_circle():
     assert left == {}
 
 
+WHOLE = {"wheelcache", "wheelcache.core"}
+"""Packages that a process has imported as a whole before it starts threads that import parts of them."""
+
+
+def test_no_package_imports_its_own_modules_at_its_import():
+    """See ``test_imports_in_threads``."""
+    found = {
+        path.relative_to(ROOT).parent.as_posix().replace("/", "."): imported_by(path, for_editors=False)
+        for path in PACKAGE.rglob("__init__.py")
+    }
+    assert {name for name, names in found.items() if any(each.startswith(f"{name}.") for each in names)} == WHOLE
+
+
 # The heart and its guests.
 
 

@@ -15,12 +15,35 @@ The path of a request:
 To add an option: a field of ``Options`` in ``options``, with its line in the docstring there. Every part has the same
 ``Options``. To add a reason for which a page is not stored: a ``Refusal`` in ``reasons``. To add a figure: a field of
 ``PageStats`` in ``page_stats``.
+
+The names are imported at the first access: a thread that imports a part of this package, such as the URLconf of the
+dashboard, must not wait for another thread that imports the package, which would wait for that part.
 """
 
-from wheelcache.pages.http_cache import HTTPCache
-from wheelcache.pages.notes import NOTES_KEY, PageNotes
-from wheelcache.pages.page_rules import bypass, grace, ttl, without_cookies
-from wheelcache.pages.page_stats import PageStats
-from wheelcache.pages.query import TRACKING
+from typing import TYPE_CHECKING
+
+from wheelcache.engine.guests import lazy_names
+
+if TYPE_CHECKING:
+    from wheelcache.pages.http_cache import HTTPCache
+    from wheelcache.pages.notes import NOTES_KEY, PageNotes
+    from wheelcache.pages.page_rules import bypass, grace, ttl, without_cookies
+    from wheelcache.pages.page_stats import PageStats
+    from wheelcache.pages.query import TRACKING
 
 __all__ = ["NOTES_KEY", "TRACKING", "HTTPCache", "PageNotes", "PageStats", "bypass", "grace", "ttl", "without_cookies"]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "HTTPCache": "wheelcache.pages.http_cache",
+        "NOTES_KEY": "wheelcache.pages.notes",
+        "PageNotes": "wheelcache.pages.notes",
+        "PageStats": "wheelcache.pages.page_stats",
+        "TRACKING": "wheelcache.pages.query",
+        "bypass": "wheelcache.pages.page_rules",
+        "grace": "wheelcache.pages.page_rules",
+        "ttl": "wheelcache.pages.page_rules",
+        "without_cookies": "wheelcache.pages.page_rules",
+    },
+)

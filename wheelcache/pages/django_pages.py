@@ -45,12 +45,12 @@ from django.utils.translation import get_language
 from wheelcache.cache import Cache
 from wheelcache.django_backend.site_settings import figures_directory, use_release
 from wheelcache.engine import options as checks
-from wheelcache.pages import HTTPCache
 from wheelcache.pages.asgi import App as AsgiApp
 from wheelcache.pages.asgi import AsgiCache
 from wheelcache.pages.blanks import Blanked
 from wheelcache.pages.csrf_tokens import FIELD, OUTSIDE, SETS_COOKIE, CsrfTokens, IssuedTokens, record_tokens
 from wheelcache.pages.django_reruns import save_no_session
+from wheelcache.pages.http_cache import HTTPCache
 from wheelcache.pages.inside import compare, noting_asgi, noting_wsgi
 from wheelcache.pages.notes import NOTES_KEY, UNEXPECTED, PageNotes
 from wheelcache.pages.options import Options, options_of_function

@@ -24,7 +24,7 @@ from wheelcache.pages.rehearsed import Begin, Rehearsed
 from wheelcache.pages.request import Request, is_conditional
 from wheelcache.pages.variants import cookies
 from wheelcache.runtime.shared_objects import Lazy
-from wheelcache.timers import Timers
+from wheelcache.timers.timers import Timers
 
 logger = logging.getLogger("wheelcache")
 
