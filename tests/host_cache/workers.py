@@ -17,7 +17,10 @@ from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
+import psutil
+
 from tests.scripts import ROOT
+from tests.waiting import until
 from wheelcache.host_cache.hosted_cache import HostedCache
 from wheelcache.host_cache.place import Place
 
@@ -110,6 +113,10 @@ class Worker:
 
     def stop(self):
         os.kill(self.pid, signal.SIGSTOP)
+
+    def until_stopped(self):
+        """Wait until the worker has stopped itself. An earlier ``go_on`` would be lost."""
+        assert until(lambda: psutil.Process(self.pid).status() == psutil.STATUS_STOPPED)
 
     def go_on(self):
         os.kill(self.pid, signal.SIGCONT)
