@@ -46,7 +46,8 @@ def test_a_location_that_is_no_private_folder_is_an_error(start, error, tmp_path
     (tmp_path / "file").touch(mode=0o600)
     (tmp_path / "private").mkdir(mode=0o700)
     (tmp_path / "link").symlink_to(tmp_path / "private")
-    for name, fault in (("open", "accessible to its owner only"), ("file", "a directory"), ("link", "not a link")):
+    faults = {"open": "accessible to its owner only", "file": "a directory", "link": "links are not followed"}
+    for name, fault in faults.items():
         with pytest.raises(error, match=f"Wrong setting of .*/{name} must be .*{fault}"):
             start(str(tmp_path / name), 1 << 20)
 
