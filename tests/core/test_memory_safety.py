@@ -248,15 +248,24 @@ def test_a_ttl_that_is_not_a_number_is_refused(make):
 @pytest.mark.compiled
 @pytest.mark.deep
 def test_cores_in_cores_are_dropped_without_overflowing_the_stack():
+    """In a thread with a small stack, which a few thousand nested calls overflow: each core takes 14 kB or more."""
     program = """
+        import threading
         from wheelcache.core._core import CompiledCore
-        outer = None
-        for _ in range(200_000):
-            core = CompiledCore()
-            core.set("inner", outer, None)
-            outer = core
-        del core, outer
-        print("dropped")
+
+        def nest():
+            outer = None
+            for _ in range(20_000):
+                core = CompiledCore()
+                core.set("inner", outer, None)
+                outer = core
+            del core, outer
+            print("dropped")
+
+        threading.stack_size(512 * 1024)
+        thread = threading.Thread(target=nest)
+        thread.start()
+        thread.join()
     """
     done = run_python("-c", dedent(program))
     assert (done.stdout, done.returncode) == ("dropped\n", 0), done.stderr

@@ -10,7 +10,7 @@ from django.core.cache.backends.base import DEFAULT_TIMEOUT, CacheKeyWarning
 
 from tests.engines import engine
 from tests.guests import needs
-from tests.waiting import PATIENCE, join, start, until_waiting
+from tests.waiting import PATIENCE, join, start, until, until_waiting
 from wheelcache.core.contract import BATCH
 from wheelcache.django_backend import WheelCache, redis_calls
 from wheelcache.errors import LockError
@@ -425,6 +425,7 @@ def test_a_reader_waits_no_longer_than_for_a_thread_that_computes(make):
     sys.setswitchinterval(1e-4)
     thread = start(read)
     try:
+        assert until(lambda: reads)
         count = len(reads)
         cache.delete_pattern("other:*")
         assert len(reads) > count

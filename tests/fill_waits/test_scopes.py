@@ -255,9 +255,10 @@ def test_what_a_task_hands_to_a_thread_acts_for_the_task(cache, thread_callers):
 
 
 def test_a_thread_whose_task_was_cancelled_holds_on_its_own(cache, thread_callers):
-    cancelled, held, done = threading.Event(), threading.Event(), threading.Event()
+    began, cancelled, held, done = (threading.Event() for _ in range(4))
 
     def sync_code():
+        began.set()
         assert cancelled.wait(PATIENCE)
         get_or_lease(cache, "k", wait=LONG)
         held.set()
@@ -269,8 +270,8 @@ def test_a_thread_whose_task_was_cancelled_holds_on_its_own(cache, thread_caller
             await asyncio.to_thread(sync_code)
 
         task = asyncio.create_task(request())
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        # A call that is cancelled before its thread has begun it is not made.
+        await soon(began.is_set)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         cancelled.set()
