@@ -76,6 +76,8 @@ def test_the_figures_by_group_equal_an_independent_count_but_for_what_a_killed_w
         for thread in visit(site, requests // 2):
             thread.join(PATIENCE * 5)
         before = counted(tmp_path)
+        # The visits may end before the first worker publishes its figures.
+        assert until(lambda: look(tmp_path / "figures").caches, PATIENCE)
         assert until(lambda: shown(tmp_path) == sum(before.values(), Counter()), PATIENCE)
         threads = visit(site, requests // 2)
         killed = min(published(tmp_path))
