@@ -1,7 +1,7 @@
 """The applications that ``page_rows`` serves, each for WSGI and ASGI: a page of 24 kB of Django, and constants.
 
-Environment: ``PAGE_CACHE`` is ``ours`` (the HTTP cache), ``constant``, or a key of ``BACKENDS``, over which the site has
-``cache_page``, and ``PAGE_FOLDER`` is a folder for the entries of HostCache.
+Environment: ``PAGE_CACHE`` is ``ours`` (the HTTP cache), ``constant``, or a key of ``BACKENDS``, over which the site
+has ``cache_page``, and ``PAGE_FOLDER`` is a folder for the entries of HostCache.
 """
 
 import os
