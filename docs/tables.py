@@ -47,9 +47,9 @@ def options(name):
 
 
 def default(option):
-    return {option_table.OF_THE_SITE: "the directory of the site", (): "`0`"}.get(
-        option.default, f"`{option.default!r}`"
-    )
+    if option.default is option_table.OF_THE_SITE:
+        return "the directory of the site"
+    return f"`{repr(option.default) if option.words is None else option.words(option.default)}`"
 
 
 def metrics():

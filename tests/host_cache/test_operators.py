@@ -94,7 +94,7 @@ def test_a_clear_takes_effect_before_the_command_ends(others, cache):
 
 
 def test_the_dashboard_inspects_and_clears_without_asking_a_worker(others, cache):
-    dashboard = Dashboard("Site", lambda: [cache], lambda name: [], lambda name: True)
+    dashboard = Dashboard("Site", lambda: [cache], lambda name: [])
     found = dashboard.inspect("shared", Target("find", "key", "user:1"), "an operator")
     answers = dashboard.answers(found["token"])
     assert (answers["is_over"], answers["workers"], answers["failures"]) == (True, 1, [])

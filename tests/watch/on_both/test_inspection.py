@@ -24,8 +24,8 @@ def make_site(request, tmp_path, clock):
     """Make a site with an entry, whose workers publish when the test advances the clock."""
     with ExitStack() as stack:
 
-        def make(figures_dir=tmp_path / "figures", inspect=True, grant=frozenset({"inspect", "operate"})):
-            site = request.param(stack, figures_dir, inspect=inspect, grant=grant)
+        def make(figures_dir=tmp_path / "figures", grant=frozenset({"inspect", "operate"})):
+            site = request.param(stack, figures_dir, grant=grant)
             site.cache.set("k", "v")
             return site
 
@@ -96,18 +96,6 @@ def test_an_inspector_who_is_no_operator_finds_entries_and_deletes_none(make_sit
     assert site.cache.get("k") == "v"
 
 
-def test_without_the_option_there_is_no_form_and_each_use_is_refused(make_site, clock):
-    site = make_site(inspect=False)
-    assert figures(site)["caches"][0]["can_inspect"] is False
-    for fields in (FIND, DELETE, {**FIND, "action": "sample"}):
-        status, answer = press(site, INSPECT, fields)
-        assert status == 404
-        assert answer["error"].startswith("The cache 'atlas' cannot be inspected: set INSPECT to True")
-    clock.advance(2 * INTERVAL)
-    assert site.cache.get("k") == "v"
-    assert events(site) == []
-
-
 def test_a_cache_that_does_not_publish_cannot_be_inspected(make_site):
     site = make_site(figures_dir=None)
     assert figures(site)["caches"][0]["can_inspect"] is False
@@ -139,9 +127,3 @@ def test_an_unknown_cache_and_an_unknown_search_are_404(site):
     assert answer["error"].startswith("The cache 'other' cannot be inspected")
     for fields in ({}, {"token": "x"}, {"token": "x" * 100_000}, {"token": "' OR 1=1"}):
         assert press(site, ANSWERS, fields) == (404, {"error": "This search is over: repeat it"})
-
-
-@pytest.mark.parametrize("inspect", [1, "yes", None])
-def test_the_option_is_a_bool(make_site, inspect):
-    with pytest.raises(Exception, match=r"(?i)inspect must be True or False, not"):
-        make_site(inspect=inspect)
