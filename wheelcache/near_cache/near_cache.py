@@ -365,7 +365,7 @@ class NearCache:
                 # Before the values are stored.
                 causes = self._causes(missing) if self.fail_safe else {}
                 found |= yield from self._load_many(missing, lambda keys: self._value(partial(read, keys), stores))
-                self._count_misses_if(self.fail_safe, missing, causes)
+                self._count_misses_if(self.fail_safe > 0, missing, causes)
                 self._answered(missing, found)
             return self._without_stale(keys, found)
         except Exception as error:

@@ -43,7 +43,7 @@ urlpatterns = [
 @pytest.fixture(params=KINDS)
 def pages(request, settings, tmp_path):
     """The cache of a site whose pages are cached."""
-    backend, options = request.param.partition(" ")[0], {"LOG_INTERVAL": None, "FIGURES_DIR": tmp_path / "figures"}
+    backend, options = request.param.partition(" ")[0], {"FIGURES_DIR": tmp_path / "figures"}
     settings.CACHES = {
         "default": {
             "BACKEND": f"wheelcache.django_backend.{backend}",
@@ -85,7 +85,7 @@ def answered(stats):
 
 def test_the_hit_ratio_of_pages_is_the_share_of_visits_that_were_answered(pages, caplog):
     clock = ManualClock()
-    log = StatsLog("default", 60, clock, engine(pages).stats)
+    log = StatsLog("default", clock, engine(pages).stats)
     log.begin()
     visits, hits = some_visits()
     assert (visits, hits) == (12, 7)
