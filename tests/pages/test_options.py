@@ -12,7 +12,7 @@ from wheelcache.pages import HTTPCache
 from wheelcache.pages.django_pages import page_cache
 from wheelcache.pages.options import Options
 
-PAGE = Path(__file__).parents[2] / "docs" / "http-cache.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "http-cache.md"
 FOR_TESTS = {"self", "clock", "wall_clock", "tokens"}
 ENTRY_POINTS = [HTTPCache.__init__, FlaskHTTPCache.__init__, page_cache]
 
