@@ -151,10 +151,8 @@ FLASK_GET = "Flask's cache.get, hit"
 MEMOIZED, REDIS = "call of a function memoized by our Cache, hit", "Django's RedisCache"
 MEASURED = {
     "page on granian": ("page on granian (WSGI)", CONSTANT, "ours"),
-    "constant on granian": ("page on granian (WSGI)", CONSTANT, "theirs"),
     "cache_page on granian": ("page on granian (WSGI)", CACHE_PAGE, "theirs"),
     "page on uvicorn": ("page on uvicorn (ASGI)", CONSTANT, "ours"),
-    "constant on uvicorn": ("page on uvicorn (ASGI)", CONSTANT, "theirs"),
     "cache_page on uvicorn": ("page on uvicorn (ASGI)", CACHE_PAGE, "theirs"),
     "memoized": (MEMOIZED, "Flask-Caching, SimpleCache", "ours"),
     "memoized, Flask-Caching": (MEMOIZED, "Flask-Caching, SimpleCache", "theirs"),
