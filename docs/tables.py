@@ -18,11 +18,14 @@ RESULTS = REFERENCE / "figures.json"
 SHOWN = ("Pages", "Calls of a site", "Host", "Django", "Flask", "Tiers", "Engine", "Memory", "A million entries")
 """The subjects of the page of figures, in its order. ``figures.json`` has all."""
 
-LEFT_OUT = re.compile("by the backend object|requests together|runs of views|two Vary fields|FILL_WAIT|fill_wait|tracemalloc")
+LEFT_OUT = re.compile(
+    "by the backend object|requests together|runs of views|two Vary fields|FILL_WAIT|fill_wait|tracemalloc"
+)
 """Operations whose figures are in ``figures.json`` only."""
 
 ALWAYS_NAMED = {"CPython", "Django", "Flask-Caching", "granian", "gunicorn", "uvicorn", "wheelcache"}
 
+NOTHING = "Nothing: such a response must not be stored, or the request is unusual."
 OF_CSRF = "each `detail` that names CSRF"
 
 PLACE = re.compile(
@@ -88,7 +91,8 @@ def reasons():
     details = {}
     for name, each in {**REASONS, **BYPASSING}.items():
         shown = (f"`{detail}`" for detail in each.details or (name,))
-        details.setdefault(each.advice, []).extend(OF_CSRF if "csrf" in detail.lower() else detail for detail in shown)
+        advice = NOTHING if each.advice.startswith(("Nothing:", "Nothing for the site:")) else each.advice
+        details.setdefault(advice, []).extend(OF_CSRF if "csrf" in detail.lower() else detail for detail in shown)
     rows = [(", ".join(dict.fromkeys(found)), advice) for advice, found in details.items()]
     return table(("`detail`", "What to change"), *rows)
 
