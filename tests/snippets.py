@@ -79,7 +79,7 @@ def make_project():
         "default": {
             "BACKEND": "wheelcache.django_backend.WheelCache",
             "LOCATION": "snippets",
-            "OPTIONS": {"FIGURES_DIR": None, "LOG_INTERVAL": None},
+            "OPTIONS": {"FIGURES_DIR": None},
         }
     }
     settings.configure(
@@ -92,9 +92,7 @@ def make_project():
     )
     django.setup()
     app = flask.Flask("shop")
-    app.config.from_mapping(
-        CACHE_TYPE="wheelcache.flask_backend.WheelCache", CACHE_OPTIONS={"figures_dir": None, "log_interval": None}
-    )
+    app.config.from_mapping(CACHE_TYPE="wheelcache.flask_backend.WheelCache", CACHE_OPTIONS={"figures_dir": None})
     cache = flask_caching.Cache(app)
     app.app_context().push()
 
