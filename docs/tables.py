@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 from wheelcache.engine import option_table
+from wheelcache.fill_waits import options as waits
 from wheelcache.host_cache import options as host
 from wheelcache.near_cache import options as near
 from wheelcache.pages.reasons import BYPASSING, REASONS
@@ -24,6 +25,8 @@ LEFT_OUT = re.compile(
 """Operations whose figures are in ``figures.json`` only."""
 
 ALWAYS_NAMED = {"CPython", "Django", "Flask-Caching", "granian", "gunicorn", "uvicorn", "wheelcache"}
+
+NAMED_PREFIXES = {prefix: name for prefixes in (waits.DJANGO, waits.FLASK) for name, prefix in prefixes.items()}
 
 NOTHING = "Nothing: such a response must not be stored, or the request is unusual."
 OF_CSRF = "each `detail` that names CSRF"
@@ -70,9 +73,11 @@ def documented(name):
 
 
 def default(option):
-    return {option_table.OF_THE_SITE: "the directory of the site", (): "`0`"}.get(
-        option.default, f"`{option.default!r}`"
-    )
+    """Return the default of an option as a site would write it."""
+    if isinstance(option.default, tuple):
+        by_name = {NAMED_PREFIXES.get(prefix, prefix): seconds for prefix, seconds in option.default}
+        return f"`{{{', '.join(f'"{name}": {seconds:g}' for name, seconds in by_name.items())}}}`" if by_name else "`0`"
+    return "the directory of the site" if option.default == option_table.OF_THE_SITE else f"`{option.default!r}`"
 
 
 def metrics():
