@@ -31,6 +31,9 @@ from benchmarks.timing import Contender, Step, Timing, awaiting, calling, interl
 from wheelcache.pages import NOTES_KEY, HTTPCache
 from wheelcache.pages.blanks import Blanked, Blanks
 from wheelcache.pages.csrf_tokens import CsrfTokens
+from wheelcache.pages.http_cache import PageCache
+from wheelcache.pages.options import Options
+from wheelcache.pages.site import Site
 
 CALLS = 200
 ROUNDS = 60
@@ -136,7 +139,7 @@ def _headers(kind: str) -> list[tuple[str, str]]:
 
 def _wsgi_figures(step: Step) -> dict[str, Timing]:
     configure_django()
-    pages = HTTPCache(tokens=CsrfTokens())
+    pages = PageCache(Options(), Site(tokens=CsrfTokens()))
 
     def start_response(*response: object) -> None:
         """Send nothing."""

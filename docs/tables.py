@@ -75,8 +75,8 @@ def documented(name):
 def default(option):
     """Return the default of an option as a site would write it."""
     if isinstance(option.default, tuple):
-        by_name = {NAMED_PREFIXES.get(prefix, prefix): seconds for prefix, seconds in option.default}
-        return f"`{{{', '.join(f'"{name}": {seconds:g}' for name, seconds in by_name.items())}}}`" if by_name else "`0`"
+        by_prefix = [f'"{NAMED_PREFIXES[prefix]}": {seconds:g}' for prefix, seconds in option.default]
+        return f"`{{{', '.join(sorted(by_prefix, reverse=True))}}}`" if by_prefix else "`0`"
     return "the directory of the site" if option.default == option_table.OF_THE_SITE else f"`{option.default!r}`"
 
 
