@@ -16,11 +16,12 @@ from wheelcache.watch.metrics import METRICS, Kind
 
 REFERENCE = Path(__file__).with_name("reference")
 RESULTS = REFERENCE / "figures.json"
-SHOWN = ("Pages", "Calls of a site", "Host", "Django", "Flask", "Tiers", "Engine", "Memory", "A million entries")
+SHOWN = ("Pages", "Calls of a site", "Host", "Django", "Flask", "Tiers", "Memory", "A million entries")
 """The subjects of the page of figures, in its order. ``figures.json`` has all."""
 
 LEFT_OUT = re.compile(
-    "by the backend object|requests together|runs of views|two Vary fields|FILL_WAIT|fill_wait|tracemalloc"
+    "by the backend object|requests together|runs of views|two Vary fields|in process, [AW]SGI, plain|FILL_WAIT|"
+    "fill_wait|tracemalloc"
 )
 """Operations whose figures are in ``figures.json`` only."""
 
@@ -29,6 +30,7 @@ ALWAYS_NAMED = {"CPython", "Django", "Flask-Caching", "granian", "gunicorn", "uv
 NAMED_PREFIXES = {prefix: name for prefixes in (waits.DJANGO, waits.FLASK) for name, prefix in prefixes.items()}
 
 NOTHING = "Nothing: such a response must not be stored, or the request is unusual."
+BY_WHY = "The command why names the code. "
 OF_CSRF = "each `detail` that names CSRF"
 
 PLACE = re.compile(
@@ -98,7 +100,7 @@ def reasons():
         shown = (f"`{detail}`" for detail in each.details or (name,))
         advice = NOTHING if each.advice.startswith(("Nothing:", "Nothing for the site:")) else each.advice
         details.setdefault(advice, []).extend(OF_CSRF if "csrf" in detail.lower() else detail for detail in shown)
-    rows = [(", ".join(dict.fromkeys(found)), advice) for advice, found in details.items()]
+    rows = [(", ".join(dict.fromkeys(found)), advice.removeprefix(BY_WHY)) for advice, found in details.items()]
     return table(("`detail`", "What to change"), *rows)
 
 
