@@ -8,7 +8,6 @@ import re
 from pathlib import Path
 
 from wheelcache.engine import option_table
-from wheelcache.fill_waits import options as waits
 from wheelcache.host_cache import options as host
 from wheelcache.near_cache import options as near
 from wheelcache.pages.reasons import BYPASSING, REASONS
@@ -26,8 +25,6 @@ LEFT_OUT = re.compile(
 """Operations whose figures are in ``figures.json`` only."""
 
 ALWAYS_NAMED = {"CPython", "Django", "Flask-Caching", "granian", "gunicorn", "uvicorn", "wheelcache"}
-
-NAMED_PREFIXES = {prefix: name for prefixes in (waits.DJANGO, waits.FLASK) for name, prefix in prefixes.items()}
 
 NOTHING = "Nothing: such a response must not be stored, or the request is unusual."
 BY_WHY = "The command why names the code. "
@@ -76,10 +73,9 @@ def documented(name):
 
 def default(option):
     """Return the default of an option as a site would write it."""
-    if isinstance(option.default, tuple):
-        by_prefix = [f'"{NAMED_PREFIXES[prefix]}": {seconds:g}' for prefix, seconds in option.default]
-        return f"`{{{', '.join(sorted(by_prefix, reverse=True))}}}`" if by_prefix else "`0`"
-    return "the directory of the site" if option.default == option_table.OF_THE_SITE else f"`{option.default!r}`"
+    if option.default is option_table.OF_THE_SITE:
+        return "the directory of the site"
+    return f"`{repr(option.default) if option.words is None else option.words(option.default)}`"
 
 
 def metrics():

@@ -22,7 +22,7 @@ cdef double MOST_FAST_TTL = MAX_FAST_TTL
 
 cdef class WriteState:
     cdef public bint is_plain
-    cdef public bint is_watched
+    cdef public dict leased
     cdef public int usual_outcome
     cdef Py_buffer words
     cdef Py_hash_t slots
@@ -298,7 +298,7 @@ cdef class CacheAccess:
         except Unused:
             self._begin_use()
             return self.delete(key)
-        if writes.is_watched:
+        if writes.leased:
             writes.deleted(key)
         return was_there
 

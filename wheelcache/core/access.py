@@ -53,15 +53,15 @@ class WriteState:
 
     Attributes:
         is_plain: whether a ``set`` or ``delete`` needs nothing but the call of the core, and the calls of watchers.
-        is_watched: whether there are watchers that the compiled calls must notify: see ``WriteWatcher``.
+        leased: the keys whose deletes the compiled calls must report to watchers: see ``WriteWatcher.open``.
         usual_outcome: the outcome of a ``set`` that requires no further work.
         records_misses: whether misses must be reported to ``missed``. False with the system's clock.
     """
 
-    __slots__ = ("is_plain", "is_watched", "usual_outcome")
+    __slots__ = ("is_plain", "leased", "usual_outcome")
 
     is_plain: bool
-    is_watched: bool
+    leased: dict[Hashable, Any] | None
     usual_outcome: int
 
     def record_in(self, words: object) -> None:

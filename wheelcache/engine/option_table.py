@@ -58,6 +58,7 @@ class Option:
         django, flask: the option in the settings of these frameworks; None if a framework does not have it.
         is_argument: whether it is an argument of ``Cache``.
         needs: checks a given value against the other options. It receives the names of the options in the interface.
+        words: returns a checked value in words, if ``in_words`` cannot.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Option:
     flask: Spelling | None = USUAL
     is_argument: bool = False
     needs: Callable[[Mapping[str, Any], Callable[[str], str]], None] | None = None
+    words: Callable[[Any], str] | None = None
 
     def spelled(self, spelling: Spelling) -> Option:
         """Return this option with the check and the default that it has in an interface."""
@@ -77,19 +79,15 @@ class Option:
 
     def in_words(self, value: Any) -> str:
         """Return a checked value in words, for operators."""
+        if self.words is not None:
+            return self.words(value)
         if isinstance(value, Mapping):
             # The options of another cache, among which may be a password.
             return "secret"
         if value is OF_THE_SITE:
             return "the directory of the site"
         if isinstance(value, tuple):
-            if all(isinstance(each, str) for each in value) and value:
-                return ", ".join(value)
-            # Either one time for all keys, or several by prefix.
-            times = dict(value)
-            return repr(times if times.keys() - {""} else times.get("", 0))
-        if callable(value) and hasattr(value, "__qualname__"):
-            return f"{value.__module__}.{value.__qualname__}"
+            return ", ".join(value)
         return str(value) if isinstance(value, str | Path) and value else repr(value)
 
 

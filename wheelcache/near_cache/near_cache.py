@@ -196,8 +196,8 @@ class NearCache:
         timeout: the maximum lifetime of a copy in seconds; the jitter of ``cache`` shortens it.
         rule: decides which errors of the store are outages.
         epoch: the trust in the copies if a connection reports every write to this process, and can be lost.
-        fail_safe: the seconds past its expiry for which a copy is returned during an outage, in which writes are dropped.
-            0.0 if the errors reach the callers.
+        fail_safe: the seconds past its expiry for which a copy is returned during an outage, in which writes are
+            dropped. 0.0 if the errors reach the callers.
 
     Attributes:
         token_mark: a part of the keys of all tokens of tags.
