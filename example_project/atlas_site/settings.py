@@ -25,10 +25,7 @@ CACHES = {
     "default": {
         "BACKEND": "wheelcache.django_backend.HostCache",
         "LOCATION": "atlas",
-        "TIMEOUT": 300,
-        "OPTIONS": {
-            "MAX_ENTRIES": int(os.environ.get("ATLAS_MAX_ENTRIES", "5000")),
-        },
+        "OPTIONS": {"MAX_ENTRIES": int(os.environ.get("ATLAS_MAX_ENTRIES", "5000"))},
     },
     # A cache of their own, so that an operator who empties the other cache on the dashboard stays logged in.
     "sessions": {

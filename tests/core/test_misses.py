@@ -291,7 +291,7 @@ def name_of(key):
     text, *others = key if isinstance(key, tuple) else (key,)
     ascii_part = re.match("[\0-\x7f]*", text[:128])[0]
     is_whole = bool(others) and ascii_part == text[:128]
-    for prefix, name, stop in RULES:
+    for prefix, name, stop, _ in RULES:
         if ascii_part.startswith(prefix):
             part, found, _ = ascii_part.removeprefix(prefix).partition(stop) if stop else ("", "all", "")
             if found or is_whole:

@@ -218,7 +218,7 @@ cdef class CompiledCore:
 
     def counts(self):
         # Copy all counts first: building the dict runs Python code, which hashes the Enum members.
-        cdef uint64_t hits = sum_of(&self.map.groups, self.map.groups.hits), misses = self.map.misses
+        cdef uint64_t hits = hits_of(&self.map.groups), misses = self.map.misses
         cdef uint64_t puts = sum_of(&self.map.groups, self.map.groups.puts)
         cdef uint64_t weight = self.map.evicted_weight, carry = self.map.evicted_carry
         cdef uint64_t counted[REMOVAL_CAUSES]
@@ -258,9 +258,12 @@ cdef class CompiledCore:
         count_load(&self.map, <PyObject *>key, seconds, encoded_name(group))
 
     def group_by(self, rules):
-        encoded = tuple([(rule[0].encode("ascii"), rule[1].encode("ascii"), rule[2].encode("ascii")) for rule in rules])
+        encoded = tuple([(*[text.encode("ascii") for text in rule[:3]], rule.is_preliminary) for rule in rules])
         open_rules(&self.map.groups, encoded)
         self.group_rules = encoded
+
+    def is_preliminary(self, key):
+        return True if is_preliminary(&self.map.groups, <PyObject *>key) else False
 
     def groups(self):
         return [GroupCounts(*each) for each in groups_of(&self.map)]

@@ -107,11 +107,16 @@ class GroupRule(NamedTuple):
     The keys with the ``prefix`` are in the group named ``name``, followed by the text of the key from there to
     ``stop``. A key without ``stop`` follows the next rule; with an empty ``stop``, only the name counts. If both are
     empty, the keys are pages, in the group named by ``VIEW``. All texts are ASCII.
+
+    A preliminary key is looked up before another one, which is looked up only if the preliminary key is found. Then
+    only the second look-up counts, as a hit or a miss, so that both together are one look-up in the figures. All rules
+    of preliminary keys have the same ``name``, and their ``stop`` is empty.
     """
 
     prefix: str
     name: str
     stop: str
+    is_preliminary: bool = False
 
 
 VIEW: Final[ContextVar[str | None]] = ContextVar("wheelcache_view", default=None)
@@ -485,6 +490,9 @@ class Core(Protocol):
         takes the place of the name with the lowest rank below its own, and of several, with the least computing time.
         Its counts then belong to the group without a name, as do those of its entries.
         """
+
+    def is_preliminary(self, key: Hashable) -> bool:
+        """Return whether look-ups that find ``key`` do not count: see ``GroupRule``."""
 
     def groups(self) -> list[GroupCounts]:
         """Return the counts of the group without a name, and of the groups with any counts. The sums over the groups

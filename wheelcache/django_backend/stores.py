@@ -29,13 +29,14 @@ from wheelcache.errors import FileUnusable
 from wheelcache.runtime.shared_objects import Lazy
 
 GROUPS: Final = (
+    GroupRule("views.decorators.cache.cache_header.", "pages", "", is_preliminary=True),
     GroupRule("views.decorators.cache.cache_", "pages", ""),
     GroupRule("template.cache.", "fragment ", "."),
     GroupRule("django.contrib.sessions.", "sessions", ""),
     GroupRule("", "", ":"),
 )
 """The groups of keys: the pages of ``cache_page``, the other keys that Django makes, and for all others the text up to
-the first colon."""
+the first colon. Before it looks up a page, Django looks up the list of headers on which the page depends."""
 
 MOST_PREFIXES: Final = 8
 """The key prefixes of one store, of several aliases, whose keys are grouped."""

@@ -175,7 +175,7 @@ class HostCore:
             local.count_load,
         )
         self.miss_cause = local.miss_cause
-        self.group_by, self.groups = local.group_by, local.groups
+        self.group_by, self.groups, self.is_preliminary = local.group_by, local.groups, local.is_preliminary
         self.use_clock = local.use_clock
         self.note: Callable[[Any, int, int, int], object] | None = None
         self._notes_uses = False

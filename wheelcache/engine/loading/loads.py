@@ -273,7 +273,7 @@ class Loads:
         if turn.is_behind:
             return TAKEN
         if not request.is_counted:
-            if request.policy.is_at_once and not request.leaves_miss:
+            if request.policy.is_at_once and not (request.leaves_miss or request.is_preliminary):
                 request.is_counted = True
                 if request.key is request.watched:
                     # The caller of a load apart has counted its look-up of the key.
@@ -371,6 +371,7 @@ class Loads:
         source = request.policy.source
         is_kept = source is not None and source.keeps_for_outages
         is_left = is_kept if has_failed else request.leaves_miss and value is MISSING
+        is_left = is_left or (value is not MISSING and request.is_preliminary)
         # The caller of a load apart has counted its look-up of the key.
         if not (request.is_counted or is_left or request.key is not request.watched):
             request.is_counted = True
