@@ -13,7 +13,7 @@ from wheelcache.pages import HTTPCache
 from wheelcache.pages.django_pages import COMPANION, page_cache
 from wheelcache.pages.options import Options
 
-PAGE = Path(__file__).parents[2] / "docs" / "http-cache.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "http-cache.md"
 
 
 def make_django_cache(**options):
