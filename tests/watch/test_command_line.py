@@ -228,8 +228,8 @@ def test_misses_are_shown_by_cause_and_by_group(another_worker, command):
     rows = [line.split() for line in lines]
     assert ["new", "or", "long", "gone", "6", "60.0%"] in rows
     assert ["expired", "4", "40.0%"] in rows
-    assert ["city", "2", "0.0%", "new", "or", "long", "gone", "100.0%", "2", "3.0", "0"] in rows
-    assert ["user", "6", "0.0%", "expired", "66.7%", "0", "0.0", "0"] in rows
+    assert ["city", "2", "0.0%", "new", "or", "long", "gone", "100.0%", "2", "0", "3.0", "0"] in rows
+    assert ["user", "6", "0.0%", "expired", "66.7%", "0", "0", "0.0", "0"] in rows
     assert "\x1b" not in shown
     assert "(other)" not in shown, "all keys are in groups"
     assert r"\x1b[31m[bold]" in shown

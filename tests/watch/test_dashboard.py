@@ -208,6 +208,7 @@ def test_the_groups_of_keys_are_those_that_took_most_time_first_and_only_in_deta
         "hit_ratio": 0.0,
         "puts": 1,
         "loads": 1,
+        "load_failures": 0,
         "load_seconds": 2.0,
         "refused": 0,
     }

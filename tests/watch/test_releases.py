@@ -172,7 +172,7 @@ def change(old, new):
     """Return the sentence for a group with these hits and misses, of which the new ones were for deleted entries."""
     before, after = ({"hits": hits, "misses": misses} for hits, misses in (old, new))
     rows = [
-        (each["hits"], 0, 0, 0, 0.0, 0, *(each["misses"] if cause == "deleted" else 0 for cause in MISSES))
+        (each["hits"], 0, 0, 0, 0, 0.0, 0, *(each["misses"] if cause == "deleted" else 0 for cause in MISSES))
         for each in (before, after)
     ]
     changes = comparison.changes_between(*({"shop": row} if any(row) else {} for row in rows))

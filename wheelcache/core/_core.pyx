@@ -254,8 +254,9 @@ cdef class CompiledCore:
         count_miss(&self.map, <PyObject *>key, hash, self.cause(key, hash), None)
         return 0
 
-    def count_load(self, key, double seconds, *, group=None):
-        count_load(&self.map, <PyObject *>key, seconds, encoded_name(group))
+    def count_load(self, key, double seconds, *, group=None, bint has_failed=False):
+        cdef uint32_t number = count_load(&self.map, <PyObject *>key, seconds, encoded_name(group), has_failed)
+        return name_of_number(&self.map.groups, number)
 
     def group_by(self, rules):
         encoded = tuple([(rule[0].encode("ascii"), rule[1].encode("ascii"), rule[2].encode("ascii")) for rule in rules])

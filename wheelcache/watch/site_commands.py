@@ -55,6 +55,7 @@ GROUP: Final = (
     "hit_ratio",
     "main_cause",
     "loads",
+    "load_failures",
     "load_seconds",
     "refused",
 )
