@@ -1,5 +1,6 @@
 """The options that both backends pass to the engine: accepted and refused values, and their effects."""
 
+import os
 from datetime import timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -70,7 +71,8 @@ def test_log_interval_is_the_time_between_lines_of_figures_which_name_the_cache(
     clock.advance(9)
     assert caplog.messages == []
     clock.advance(1)
-    assert caplog.messages == ["cache(figures of its own) - qpm: 12, hit_ratio: 50.0%, elements: 1, hit: 1, miss: 1"]
+    expected = "cache(figures of its own) - qpm: 12, hit_ratio: 50.0%, elements: 1, hit: 1, miss: 1"
+    assert caplog.messages == [f"{expected}, pid: {os.getpid()}"]
 
 
 @needs("watch")

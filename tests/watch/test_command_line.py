@@ -104,7 +104,7 @@ def test_in_a_narrow_terminal_columns_are_in_further_tables(another_worker, comm
     for name in ("hit_ratio_now", "stampedes_prevented", "expirations", "lag"):
         assert name in SHOWN
         assert all(word in shown for word in name.split("_"))
-    assert shown.count("%") == 3, "only the hit ratio is a percentage"
+    assert shown.count("%") == 6, "only the hit ratios, now and in total, are percentages"
     assert shown.count("1,500") == 2
     assert shown.count("3,000") == 1
 

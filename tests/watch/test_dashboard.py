@@ -33,7 +33,7 @@ CARD = {
     *("workers", "history", "times", "cores", "can_inspect", "settings", "store", "pages"),
     *("recent", "groups", "rehearsal", "sentence", "comparison", "marks"),
 }
-PRESENT = {"entries", "max_entries", "bytes", "max_bytes"}
+PRESENT = {"entries", "max_entries", "bytes", "max_bytes", "in_workers"}
 FIGURES = {
     *("requests", "requests_per_second", "hit_ratio", "answered_ratio", "stale_ratio", "evictions_per_second"),
     *("load_failures", "store_errors"),
@@ -543,7 +543,9 @@ def test_all_figures_are_of_the_wanted_span(make, clock):
 def test_the_sentence_says_what_is_wrong_and_where_to_look(make, clock):
     cache = make("copies")
     (good,) = dashboard(cache).figures()["caches"]
-    assert good["sentence"] == {"state": "good", "text": "Healthy; there were no look-ups.", "place": None}
+    text = good["sentence"].pop("text")
+    assert re.fullmatch(r"No problem in the last minute\. Since the start \d+ (s|min) ago: no look-ups\.", text)
+    assert good["sentence"] == {"state": "good", "place": None, "group": None}
     near = NearCache(cache, 60.0, OutageRule(None), fail_safe=True)
 
     def fails():

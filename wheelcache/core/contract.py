@@ -470,9 +470,7 @@ class Core(Protocol):
             group: as in ``Labels``.
         """
 
-    def count_load(
-        self, key: Hashable, seconds: float, *, group: str | None = None, has_failed: bool = False
-    ) -> str:
+    def count_load(self, key: Hashable, seconds: float, *, group: str | None = None, has_failed: bool = False) -> str:
         """Count a computation of the value of ``key``, which may have failed, for its group. Return the name of the
         group. ``group`` is as in ``Labels``."""
 

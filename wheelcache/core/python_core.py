@@ -243,9 +243,7 @@ class PythonCore:
         with self._lock:
             self._misses[cause] += 1
 
-    def count_load(
-        self, key: Hashable, seconds: float, *, group: str | None = None, has_failed: bool = False
-    ) -> str:
+    def count_load(self, key: Hashable, seconds: float, *, group: str | None = None, has_failed: bool = False) -> str:
         with self._lock:
             self._loads += 1
             self._load_failures += has_failed

@@ -191,9 +191,11 @@ def _percentile(buckets: Sequence[int], share: float) -> float | None:
 
 
 def present(figures: CacheFigures) -> dict[str, Any]:
-    """Return the present size of a cache."""
+    """Return the present size of a cache, and the number of workers whose limits are added up; None if there is one
+    limit."""
     total = totals(figures.stats, figures)
-    return {name: total[name] for name in PRESENT}
+    in_workers = figures.workers if figures.workers > 1 and not figures.is_shared else None
+    return {**{name: total[name] for name in PRESENT}, "in_workers": in_workers}
 
 
 def worker(figures: WorkerFigures) -> dict[str, Any]:
