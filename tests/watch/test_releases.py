@@ -175,7 +175,7 @@ def test_two_sides_that_cannot_be_compared_come_with_the_reason(make, clock, pat
         assert found["sentence"] == expected
     found = compare(site, figures, Release(site.edge - 60, ""))
     assert (found["seconds"], found["groups"]) == (60, [])
-    assert found["sentence"] == "Too few look-ups to compare: 6 before, 6 after."
+    assert found["sentence"] == "too few look-ups to compare: 3 before, 6 after."
 
 
 def test_a_comparison_with_a_release_that_has_just_started_asks_to_wait():

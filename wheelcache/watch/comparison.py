@@ -210,7 +210,8 @@ def worse_groups(site: Site, figures: CacheFigures) -> list[Change]:
     Only the recent misses decide. While a cache that the release has emptied is cold, misses for first requests do not
     count, and the group without a name never does, since its keys may be others than before.
     """
-    mark = next((each for each in reversed(site.releases()) if each.at > site.edge - HOUR), None)
+    edge = site.edge
+    mark = next((each for each in reversed(site.releases()) if edge - HOUR < each.at <= edge), None)
     spans = "" if mark is None else _spans(site, mark)
     if isinstance(spans, str):
         return []
