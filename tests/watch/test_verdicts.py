@@ -47,7 +47,12 @@ class PlantedSite:
             with self._monkeypatch.context() as patch:
                 # Each worker publishes as a process of its own.
                 patch.setattr(publisher, "_publishers", {})
-                given = {"clock": self.clock, "jitter": 0, "log_interval": None, "figures_dir": self._folder / "figures"}
+                given = {
+                    "clock": self.clock,
+                    "jitter": 0,
+                    "log_interval": None,
+                    "figures_dir": self._folder / "figures",
+                }
                 self.workers.append(Cache("pages", **given, **options))
 
     def stop(self):

@@ -247,7 +247,7 @@ cdef class CompiledCore:
         cdef Py_hash_t hash = hash_of(<PyObject *>key)
         if cause < 0:
             cause = self.cause(key, hash)
-        count_miss(&self.map, <PyObject *>key, hash, min(cause, <int>LONG_GONE), encoded_name(group))
+        count_miss(&self.map, <PyObject *>key, hash, min(cause, <int>MISS_CAUSES - 1), encoded_name(group))
 
     cdef int miss(self, object key) except -1:
         cdef Py_hash_t hash = hash_of(<PyObject *>key)

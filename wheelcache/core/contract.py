@@ -467,6 +467,7 @@ class Core(Protocol):
 
         Args:
             cause: the ``miss_cause`` when the look-up began. If it is not given, the key must not have been set since.
+                The compiled core counts UNKNOWN as NEW, without an estimate.
             group: as in ``Labels``.
         """
 

@@ -368,6 +368,8 @@ cdef void count_miss(Map *map, PyObject *key, Py_hash_t hash, int cause, bytes g
     """Count a miss for ``cause_of_miss``."""
     if cause == LONG_GONE:
         cause = counted_cause(&map.past, hash)
+    elif cause > LONG_GONE:
+        cause = LONG_GONE
     map.misses += 1
     map.past.misses[cause] += 1
     map.groups.groups[group_of_key(&map.groups, key, group)].misses[cause] += 1

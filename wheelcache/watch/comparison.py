@@ -269,7 +269,9 @@ def _begins_empty(site: Site, figures: CacheFigures, since: int, full: float) ->
 
 def _full(site: Site, figures: CacheFigures, span: Span) -> float:
     """Return the number of entries at the end of a stretch."""
-    return max([each.entries for each in _steps(site, figures, span.until - LEAST_SECONDS, span.until)[-1:]], default=0.0)
+    return max(
+        [each.entries for each in _steps(site, figures, span.until - LEAST_SECONDS, span.until)[-1:]], default=0.0
+    )
 
 
 def _steps(site: Site, figures: CacheFigures, since: int, until: int) -> list[Any]:
