@@ -226,9 +226,9 @@ def test_misses_are_shown_by_cause_and_by_group(another_worker, command):
     first, *lines = [line.rstrip() for line in shown.splitlines()]
     assert first == "Cache 'pages': 10 of 10 look-ups missed"
     rows = [line.split() for line in lines]
-    assert ["new", "or", "long", "gone", "6", "60.0%"] in rows
+    assert ["first", "request,", "or", "forgotten", "6", "60.0%"] in rows
     assert ["expired", "4", "40.0%"] in rows
-    assert ["city", "2", "0.0%", "new", "or", "long", "gone", "100.0%", "2", "0", "3.0", "0"] in rows
+    assert ["city", "2", "0.0%", "first", "request,", "or", "forgotten", "100.0%", "2", "0", "3.0", "0"] in rows
     assert ["user", "6", "0.0%", "expired", "66.7%", "0", "0", "0.0", "0"] in rows
     assert "\x1b" not in shown
     assert "(other)" not in shown, "all keys are in groups"

@@ -175,13 +175,16 @@ def test_two_sides_that_cannot_be_compared_come_with_the_reason(make, clock, pat
         assert found["sentence"] == expected
     found = compare(site, figures, Release(site.edge - 60, ""))
     assert (found["seconds"], found["groups"]) == (60, [])
-    assert found["sentence"] == "too few look-ups to compare: 3 before, 6 after."
+    assert found["sentence"] == "Too few look-ups to compare: 3 before, 6 after."
 
 
 def test_a_comparison_with_a_release_that_has_just_started_asks_to_wait():
     release = Release(965.0, "7f3c")
     site = SimpleNamespace(releases=lambda: [Release(100.0, "7f3b"), release], edge=990, time=1000.0)
-    assert compare(site, None, release)["sentence"] == "Wait a minute: the release started only 35 s ago."
+    assert (
+        compare(site, SimpleNamespace(since=0.0), release)["sentence"]
+        == "Wait a minute: the release started only 35 s ago."
+    )
 
 
 def test_the_command_says_why_there_is_nothing_to_compare(make, clock, path, command):
@@ -204,17 +207,23 @@ def test_a_side_that_began_with_an_empty_cache_is_cold(make, clock, path):
     keys = count()
     cache.get("shop:0")
     clock.advance(60 - clock() % 60)
+
+    def compared(moment):
+        clock.advance(5)
+        site = Site([cache])
+        return compare(site, site.caches[0], Release(EPOCH + moment, ""))
+
     minutes(5)
     full = clock()
+    minutes(5)
+    of_start = compared(full)
+    clock.advance(55)
     minutes(5)
     cache.clear()
     emptied = clock()
     minutes(5)
-    clock.advance(5)
-    site = Site([cache])
     cold = "The cache was cold {}: it began empty, so first requests missed."
-    for moment, side, is_cold in ((full, "before", (True, False)), (emptied, "after", (False, True))):
-        found = compare(site, site.caches[0], Release(EPOCH + moment, ""))
+    for found, side, is_cold in ((of_start, "before", (True, False)), (compared(emptied), "after", (False, True))):
         assert (found["before"]["is_cold"], found["after"]["is_cold"]) == is_cold
         assert cold.format(side) in found["sentence"]
 

@@ -172,7 +172,7 @@ def others(site):
 def half_of_the_loads_of_a_view_fail(site):
     site.start()
     site.serve(14, *others(site), site.view("product", 2, ttl=2, fails=0.49))
-    return "Cache 'pages', product: 4"
+    return "Cache 'pages', product: "
 
 
 def a_tenth_of_the_loads_of_a_view_fails(site):
@@ -212,12 +212,12 @@ def a_release_deletes_what_it_has_stored(site):
 
     before = site.view("product", 5, then=rarely_delete)
     before_and_after(site, before, site.view("product", 5, then=delete))
-    return "Cache 'pages', product: misses rose from 3% to "
+    return "Cache 'pages', product: misses rose from "
 
 
 def a_release_shortens_the_lifetime(site):
     before_and_after(site, site.view("product", 5, ttl=400), site.view("product", 5, ttl=30))
-    return "Cache 'pages', product: misses rose from 0.9% to "
+    return "Cache 'pages', product: misses rose from "
 
 
 def a_release_makes_keys_that_are_never_read_again(site):

@@ -85,7 +85,7 @@ AFTER: Final = {
     "deleted": "after deletes",
     "cleared": "after the cache was cleared",
     "tag": "after drops of a tag",
-    "another process": "after changes by another worker",
+    "another process": "after changes or deletes by another worker",
     "new or long gone": "for first requests",
 }
 """The phrases for the causes of misses, by the value of their ``MissCause``."""
@@ -186,7 +186,7 @@ def compare(site: Site, figures: CacheFigures, mark: Release) -> dict[str, Any]:
     If the sides cannot be compared, the document has only a sentence, with the reason.
     """
     document = {"at": mark.at, "text": str(mark), "seconds": None, "before": None, "after": None, "groups": []}
-    spans = _spans(site, mark)
+    spans = _spans(site, figures, mark)
     if isinstance(spans, str):
         return {**document, "sentence": spans}
     before, after = _sides(site, figures, spans)
@@ -212,7 +212,7 @@ def worse_groups(site: Site, figures: CacheFigures) -> list[Change]:
     """
     edge = site.edge
     mark = next((each for each in reversed(site.releases()) if edge - HOUR < each.at <= edge), None)
-    spans = "" if mark is None else _spans(site, mark)
+    spans = "" if mark is None else _spans(site, figures, mark)
     if isinstance(spans, str):
         return []
     before, after = _sides(site, figures, spans)
@@ -225,11 +225,11 @@ def worse_groups(site: Site, figures: CacheFigures) -> list[Change]:
     return [each for each in changes if each.name and each.old.requests and each.is_worse]
 
 
-def _spans(site: Site, mark: Release) -> tuple[Span, Span] | str:
+def _spans(site: Site, figures: CacheFigures, mark: Release) -> tuple[Span, Span] | str:
     """Return the stretches before and after ``mark``, or the reason why there are none in a sentence."""
     releases = [each.at for each in site.releases()]
     edge = site.edge
-    kept = edge - DAY
+    kept = max(edge - DAY, figures.since or 0.0)
     first = max([kept, *(each for each in releases if each < mark.at)])
     last = min([edge, *(each for each in releases if each > mark.at)])
     length = LONG_STEP if mark.at - min(last - mark.at, mark.at - first) < edge - HOUR else STEP
@@ -264,7 +264,8 @@ def _begins_empty(site: Site, figures: CacheFigures, since: int, full: float) ->
         return False
     entries = [each.entries for each in steps[-RESTARTED // STEP :]]
     # Processes that share entries are replaced without emptying the cache, but nobody may count them for a moment.
-    return (max if figures.is_shared else min)(entries) < COLD * full
+    level: float = (max if figures.is_shared else min)(entries)
+    return level < COLD * full
 
 
 def _full(site: Site, figures: CacheFigures, span: Span) -> float:

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from wheelcache.cache import Cache
+from wheelcache.core.contract import MissCause
 from wheelcache.pages.keys import check_purgeable
 from wheelcache.pages.page_stats import PageStats
 from wheelcache.pages.reasons import REASONS
@@ -72,6 +73,12 @@ SIDE: Final = (
 )
 CHANGE: Final = ("group_of_keys", "miss_ratio_before", "miss_ratio_after", "main_cause")
 """The columns of the tables of a comparison."""
+
+CAUSES: Final = {
+    MissCause.OTHER_PROCESS.value: "changed or deleted by another worker",
+    MissCause.NEW.value: "first request, or forgotten",
+}
+"""The names of causes of misses in tables, unless they are those of the document."""
 
 LAST_FIGURES: Final = "No worker has the cache {!r} now; these are its last figures."
 
@@ -183,7 +190,11 @@ def misses(caches: Caches, name: str | None) -> Report:
 def _misses(found: Row) -> Iterator[str | Table]:
     misses, by_cause = found["misses"], sorted(found["misses_by_cause"].items(), key=lambda each: -each[1])
     yield f"Cache {found['cache']!r}: {misses:,} of {found['requests']:,} look-ups missed"
-    causes = [{"cause": cause, "misses": number, "share": number / misses} for cause, number in by_cause if number]
+    causes = [
+        {"cause": CAUSES.get(cause, cause), "misses": number, "share": number / misses}
+        for cause, number in by_cause
+        if number
+    ]
     groups = [{**each, **_shown_of_group(each)} for each in found["groups"]]
     yield from (Table([rows], columns) for rows, columns in ((causes, CAUSE), (groups, GROUP)) if rows)
     yield from (f"{each[0].upper()}{each[1:]}" for each in found["advice"])
@@ -191,7 +202,7 @@ def _misses(found: Row) -> Iterator[str | Table]:
 
 def _shown_of_group(group: Row) -> Row:
     cause, number = max(group["misses_by_cause"].items(), key=lambda pair: pair[1])
-    main_cause = f"{cause} {number / group['misses']:.1%}" if number else None
+    main_cause = f"{CAUSES.get(cause, cause)} {number / group['misses']:.1%}" if number else None
     return {GROUP[0]: group["name"] or "(other)", "main_cause": main_cause}
 
 
@@ -225,7 +236,7 @@ def _compared(found: Row) -> Iterator[str | Table]:
             "group_of_keys": each["name"] or "(other)",
             "miss_ratio_before": each["before"],
             "miss_ratio_after": each["after"],
-            "main_cause": each["cause"],
+            "main_cause": CAUSES.get(each["cause"], each["cause"]),
         }
         for each in found["groups"]
     ]
