@@ -63,8 +63,9 @@ MUCH_WORSE_POINTS: Final = 0.2
 """A group is worse since a release if its miss ratio has risen by WORSE_POINTS and by WORSE_FACTOR, or by
 MUCH_WORSE_POINTS."""
 
+WORSE_BEFORE: Final = 600
 WORSE_RECENTLY: Final = 300
-"""Seconds of the stretch after a release that decide whether a group is worse now."""
+"""Seconds of the stretches before and after a release that decide whether a group is worse now."""
 
 COLD: Final = 0.5
 """A cache is cold if it has fewer entries than this share of those that it had before."""
@@ -215,10 +216,11 @@ def worse_groups(site: Site, figures: CacheFigures) -> list[Change]:
     spans = "" if mark is None else _spans(site, figures, mark)
     if isinstance(spans, str):
         return []
-    before, after = _sides(site, figures, spans)
-    since, is_cold = _recent(site, figures, spans, after)
-    recent = site.within(figures, site.span(since)).groups
-    changes = changes_between(before.groups, recent)
+    # Every look at the page and every scrape asks this, so the stretches are short.
+    before = spans[0]._replace(since=max(spans[0].since, spans[0].until - WORSE_BEFORE))
+    since, is_cold = _recent(site, figures, spans)
+    groups = (site.within(figures, each).groups for each in (before, site.span(since)))
+    changes = changes_between(*groups)
     if is_cold:
         changes = [_without_first_requests(each) for each in changes]
         changes = [each for each in changes if is_beyond_chance(each, len(changes))]
@@ -280,15 +282,15 @@ def _steps(site: Site, figures: CacheFigures, since: int, until: int) -> list[An
     return [*site.within(figures, span).steps(span).values()]
 
 
-def _recent(site: Site, figures: CacheFigures, spans: tuple[Span, Span], after: Side) -> tuple[int, bool]:
+def _recent(site: Site, figures: CacheFigures, spans: tuple[Span, Span]) -> tuple[int, bool]:
     """Return the start of the stretch that shows whether a group is worse now, and whether the cache is cold in it."""
     since, edge = spans[1].since, site.edge
     recent = max(since, edge - WORSE_RECENTLY)
-    if not after.is_cold:
-        return recent, False
     full = _full(site, figures, spans[0])
+    if not _begins_empty(site, figures, since, full):
+        return recent, False
     levels = [each.entries for each in _steps(site, figures, since, since + WARM_UP)]
-    emptied = levels.index(min(levels[: RESTARTED // STEP]))
+    emptied = levels.index(min(levels[: RESTARTED // STEP])) if levels else 0
     warm_again = (number for number, level in enumerate(levels) if number >= emptied and level >= WARM * full)
     warm = since + STEP * (1 + next(warm_again, WARM_UP // STEP))
     return (max(recent, warm), False) if warm + LEAST_SECONDS <= edge else (recent, True)
