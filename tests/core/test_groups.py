@@ -33,7 +33,7 @@ class Model:
         return {"name": name, "rank": rank, "seconds": 0.0, **self.zero()}
 
     def zero(self):
-        return dict.fromkeys(("hits", "stale_hits", "puts", "loads", "misses"), 0)
+        return dict.fromkeys(("hits", "stale_hits", "puts", "loads", "load_failures", "misses"), 0)
 
     def name_of(self, key):
         """Return the name of the group of a key, and its rank."""
@@ -146,8 +146,9 @@ def do(core, model, name, key, given):
         core.count_miss(key, NEW, group=given)
         model.group(key, given)["misses"] += 1
     elif name == "load":
-        core.count_load(key, 0.25, group=given)
         group = model.group(key, given, rank=1)
+        assert core.count_load(key, 0.25, group=given, has_failed=given is None) == group["name"]
+        group["load_failures"] += given is None
         group["loads"] += 1
         group["seconds"] += 0.25
     elif name == "flood":

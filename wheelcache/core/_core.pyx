@@ -247,15 +247,16 @@ cdef class CompiledCore:
         cdef Py_hash_t hash = hash_of(<PyObject *>key)
         if cause < 0:
             cause = self.cause(key, hash)
-        count_miss(&self.map, <PyObject *>key, hash, min(cause, <int>LONG_GONE), encoded_name(group))
+        count_miss(&self.map, <PyObject *>key, hash, min(cause, <int>MISS_CAUSES - 1), encoded_name(group))
 
     cdef int miss(self, object key) except -1:
         cdef Py_hash_t hash = hash_of(<PyObject *>key)
         count_miss(&self.map, <PyObject *>key, hash, self.cause(key, hash), None)
         return 0
 
-    def count_load(self, key, double seconds, *, group=None):
-        count_load(&self.map, <PyObject *>key, seconds, encoded_name(group))
+    def count_load(self, key, double seconds, *, group=None, bint has_failed=False):
+        cdef uint32_t number = count_load(&self.map, <PyObject *>key, seconds, encoded_name(group), has_failed)
+        return name_of_number(&self.map.groups, number)
 
     def group_by(self, rules):
         encoded = tuple([(*[text.encode("ascii") for text in rule[:3]], rule.is_preliminary) for rule in rules])

@@ -130,6 +130,7 @@ class GroupCounts(NamedTuple):
         name: empty for the keys of no group.
         hits, stale_hits: the look-ups that ended with a fresh value, and with a stale one.
         puts: the values that ``set`` stored.
+        loads, load_failures: all computations, and those of them that failed.
         load_seconds: the time spent in ``loads``.
         misses: the misses by cause, in the order of ``MissCause``.
     """
@@ -139,6 +140,7 @@ class GroupCounts(NamedTuple):
     stale_hits: int
     puts: int
     loads: int
+    load_failures: int
     load_seconds: float
     misses: tuple[int, ...]
 
@@ -470,11 +472,13 @@ class Core(Protocol):
 
         Args:
             cause: the ``miss_cause`` when the look-up began. If it is not given, the key must not have been set since.
+                The compiled core counts UNKNOWN as NEW, without an estimate.
             group: as in ``Labels``.
         """
 
-    def count_load(self, key: Hashable, seconds: float, *, group: str | None = None) -> None:
-        """Count a computation of the value of ``key`` for its group. ``group`` is as in ``Labels``."""
+    def count_load(self, key: Hashable, seconds: float, *, group: str | None = None, has_failed: bool = False) -> str:
+        """Count a computation of the value of ``key``, which may have failed, for its group. Return the name of the
+        group. ``group`` is as in ``Labels``."""
 
     def group_by(self, rules: Iterable[GroupRule]) -> None:
         """Distinguish groups of keys by the first rule that fits. The reference core has one group.

@@ -42,6 +42,7 @@ cdef struct KeyGroup:
     uint64_t stale_hits
     uint64_t misses[MISS_CAUSES]
     uint64_t loads
+    uint64_t load_failures
     double load_seconds
     int rank
     bint is_retired
@@ -102,7 +103,7 @@ cdef void zero_groups(KeyGroups *groups) noexcept:
     memset(groups.puts, 0, sizeof(groups.puts))
     for number in range(groups.count):
         group = &groups.groups[number]
-        group.stale_hits = group.loads = 0
+        group.stale_hits = group.loads = group.load_failures = 0
         group.load_seconds = 0.0
         memset(group.misses, 0, sizeof(group.misses))
 
@@ -431,21 +432,28 @@ cdef void count_miss(Map *map, PyObject *key, Py_hash_t hash, int cause, bytes g
     """Count a miss for ``cause_of_miss``."""
     if cause == LONG_GONE:
         cause = counted_cause(&map.past, hash)
+    elif cause > LONG_GONE:
+        cause = LONG_GONE
     map.misses += 1
     map.past.misses[cause] += 1
     map.groups.groups[group_of_key(&map.groups, key, group)].misses[cause] += 1
 
 
-cdef void count_load(Map *map, PyObject *key, double seconds, bytes given) noexcept:
-    cdef KeyGroup *group = &map.groups.groups[group_of_key(&map.groups, key, given, IS_COMPUTED)]
+cdef uint32_t count_load(Map *map, PyObject *key, double seconds, bytes given, bint has_failed) noexcept:
+    """Count a load, and return the number of its group."""
+    cdef uint32_t number = group_of_key(&map.groups, key, given, IS_COMPUTED)
+    cdef KeyGroup *group = &map.groups.groups[number]
     group.loads += 1
+    group.load_failures += has_failed
     group.load_seconds += seconds
+    return number
 
 
 cdef void add_counts(KeyGroup *sum, KeyGroup *group) noexcept:
     cdef int cause
     sum.stale_hits += group.stale_hits
     sum.loads += group.loads
+    sum.load_failures += group.load_failures
     sum.load_seconds += group.load_seconds
     for cause in range(MISS_CAUSES):
         sum.misses[cause] += group.misses[cause]
@@ -489,8 +497,8 @@ cdef list groups_of(Map *map):
 cdef tuple counts_of(KeyGroup *group, uint64_t hits, uint64_t puts):
     """Return the fields of contract.GroupCounts."""
     return (
-        group.name[:group.length].decode(), hits, group.stale_hits, puts, group.loads, group.load_seconds,
-        tuple([group.misses[cause] for cause in range(MISS_CAUSES)]),
+        group.name[:group.length].decode(), hits, group.stale_hits, puts, group.loads, group.load_failures,
+        group.load_seconds, tuple([group.misses[cause] for cause in range(MISS_CAUSES)]),
     )
 
 

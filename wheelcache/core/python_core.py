@@ -246,10 +246,12 @@ class PythonCore:
         with self._lock:
             self._misses[cause] += 1
 
-    def count_load(self, key: Hashable, seconds: float, *, group: str | None = None) -> None:
+    def count_load(self, key: Hashable, seconds: float, *, group: str | None = None, has_failed: bool = False) -> str:
         with self._lock:
             self._loads += 1
+            self._load_failures += has_failed
             self._load_seconds += seconds
+        return ""
 
     def group_by(self, rules: Iterable[GroupRule]) -> None:
         """Keep only the prefixes of preliminary keys: all keys are in the group without a name."""
@@ -261,7 +263,8 @@ class PythonCore:
 
     def groups(self) -> list[GroupCounts]:
         with self._lock:
-            counts = (self._hit_count(), self._stale_hits, self._puts, self._loads, self._load_seconds)
+            loads = (self._loads, self._load_failures, self._load_seconds)
+            counts = (self._hit_count(), self._stale_hits, self._puts, *loads)
             group = GroupCounts("", *counts, tuple(self._misses))
         return [group] if any((*counts, *group.misses)) else []
 
@@ -562,7 +565,7 @@ class PythonCore:
         self._hit_tally = Tally()
         self._hits = self._hit_tally.ticks
         self._misses = [0] * len(MissCause)
-        self._puts = self._stale_hits = self._loads = self._hits_taken_back = 0
+        self._puts = self._stale_hits = self._loads = self._load_failures = self._hits_taken_back = 0
         self._load_seconds = 0.0
         self._map.count_from_zero()
 

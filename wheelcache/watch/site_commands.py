@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from wheelcache.cache import Cache
+from wheelcache.core.contract import MissCause
 from wheelcache.pages.keys import check_purgeable
 from wheelcache.pages.page_stats import PageStats
 from wheelcache.pages.reasons import REASONS
@@ -55,14 +56,29 @@ GROUP: Final = (
     "hit_ratio",
     "main_cause",
     "loads",
+    "load_failures",
     "load_seconds",
     "refused",
 )
 """The columns of the tables of the causes of misses and of the groups of keys."""
 
-SIDE: Final = ("side", "hit_ratio", "requests_per_second", "load_p50_ms", "load_p90_ms", "computing_per_minute")
+SIDE: Final = (
+    "side",
+    "hit_ratio",
+    "requests",
+    "requests_per_second",
+    "load_p50_ms",
+    "load_p90_ms",
+    "computing_per_minute",
+)
 CHANGE: Final = ("group_of_keys", "miss_ratio_before", "miss_ratio_after", "main_cause")
 """The columns of the tables of a comparison."""
+
+CAUSES: Final = {
+    MissCause.OTHER_PROCESS.value: "changed or deleted by another worker",
+    MissCause.NEW.value: "first request, or forgotten",
+}
+"""The names of causes of misses in tables, unless they are those of the document."""
 
 LAST_FIGURES: Final = "No worker has the cache {!r} now; these are its last figures."
 
@@ -79,7 +95,7 @@ def figures(caches: Caches) -> Report:
         "at": SystemClock.time(),
         "since": site.reset_at,
         "looked_in": [str(each.directory) for each in site.files],
-        "problems": list(map(str, problems_of(site, site.recent(), site.events(MAX_EVENTS)))),
+        "problems": list(map(str, problems_of(site, site.events(MAX_EVENTS)))),
         "caches": [documents.cache(each, site.workers(each.name)) for each in site.caches],
     }
     return Report(document, [*_view(document, site)], site.nothing_found)
@@ -89,7 +105,7 @@ def _view(document: Row, site: Site) -> Iterator[str | Table]:
     found, since = site.caches, document["since"]
     if not found:
         return
-    yield "\n".join(document["problems"]) or headline((), [each.name for each in found])
+    yield "\n".join(map(printable, document["problems"])) or headline((), [each.name for each in found])
     sections = [
         [_row(each["name"], each["total"]), *(_row(f"  {one['pid']}", one) for one in each["workers"])]
         for each in document["caches"]
@@ -174,7 +190,11 @@ def misses(caches: Caches, name: str | None) -> Report:
 def _misses(found: Row) -> Iterator[str | Table]:
     misses, by_cause = found["misses"], sorted(found["misses_by_cause"].items(), key=lambda each: -each[1])
     yield f"Cache {found['cache']!r}: {misses:,} of {found['requests']:,} look-ups missed"
-    causes = [{"cause": cause, "misses": number, "share": number / misses} for cause, number in by_cause if number]
+    causes = [
+        {"cause": CAUSES.get(cause, cause), "misses": number, "share": number / misses}
+        for cause, number in by_cause
+        if number
+    ]
     groups = [{**each, **_shown_of_group(each)} for each in found["groups"]]
     yield from (Table([rows], columns) for rows, columns in ((causes, CAUSE), (groups, GROUP)) if rows)
     yield from (f"{each[0].upper()}{each[1:]}" for each in found["advice"])
@@ -182,7 +202,7 @@ def _misses(found: Row) -> Iterator[str | Table]:
 
 def _shown_of_group(group: Row) -> Row:
     cause, number = max(group["misses_by_cause"].items(), key=lambda pair: pair[1])
-    main_cause = f"{cause} {number / group['misses']:.1%}" if number else None
+    main_cause = f"{CAUSES.get(cause, cause)} {number / group['misses']:.1%}" if number else None
     return {GROUP[0]: group["name"] or "(other)", "main_cause": main_cause}
 
 
@@ -200,13 +220,10 @@ def compare(caches: Caches, name: str | None, before: float | None) -> Report:
     if before is None and not releases:
         raise CommandFailed("No start of a release is known. --before compares with a time.")
     mark = releases[-1] if before is None else Release(before, "")
-    compared = {each.name: comparison.compare(site, each, mark) for each in found}
-    document = [{"cache": name, **each} for name, each in compared.items() if each is not None]
+    compared = [{"cache": each.name, **comparison.compare(site, each, mark)} for each in found]
+    document = [each for each in compared if each["before"] is not None]
     if not document:
-        raise CommandFailed(
-            f"There is less than a minute to compare before or after {date_of(mark.at)}, or there were no look-ups "
-            "before."
-        )
+        raise CommandFailed(compared[0]["sentence"])
     return Report(document, [part for each in document for part in _compared(each)])
 
 
@@ -219,7 +236,7 @@ def _compared(found: Row) -> Iterator[str | Table]:
             "group_of_keys": each["name"] or "(other)",
             "miss_ratio_before": each["before"],
             "miss_ratio_after": each["after"],
-            "main_cause": each["cause"],
+            "main_cause": CAUSES.get(each["cause"], each["cause"]),
         }
         for each in found["groups"]
     ]

@@ -352,11 +352,13 @@ class Loads:
         is_failed_load = is_first and (source is None or not source.counts(error))
         # A waiter may remove the traceback.
         exc_info = type(error), error, error.__traceback__
+        group = ""
         if is_failed_load:
-            self._misses.count_load(request.watched, self._core.now() - request.started, request.group, has_failed=True)
+            seconds = self._core.now() - request.started
+            group = self._misses.count_load(request.watched, seconds, request.group, has_failed=True)
         turn.end(End.ERROR, error)
         if is_failed_load:
-            self._misses.count_failure(error)
+            self._misses.count_failure(error, group)
         if is_first and turn.is_joined and isinstance(error, Exception) and not is_logged:
             logger.warning(
                 "Loading %r into the cache %r failed; the callers that wait for it receive copies of the error.",
@@ -391,11 +393,11 @@ class Loads:
         started = self._core.now()
         value, error = yield from computed(request)
         if request.is_computed:
-            self._misses.count_load(
+            group = self._misses.count_load(
                 request.watched, self._core.now() - started, request.group, has_failed=error is not None
             )
             if error is not None:
-                self._misses.count_failure(error)
+                self._misses.count_failure(error, group)
         return value, error
 
     # Loads that share turns only with each other.

@@ -113,7 +113,7 @@ class Dashboard:
         """
         site = Site(self._caches())
         events = site.events(MAX_EVENTS)
-        found = problems_of(site, site.recent(), events)
+        found = problems_of(site, events)
         order = {each.cache: place for place, each in reversed(list(enumerate(found)))}
         # Caches with problems come first, beginning with the worst.
         figures = sorted(site.caches, key=lambda each: order.get(each.name, len(found)))
@@ -131,7 +131,9 @@ class Dashboard:
             "since": site.reset_at,
             "can_reset": bool(site.files),
             "headline": headline(found, [each.name for each in figures]),
-            "problems": [{"cache": each.cache, "text": each.text, "sentence": str(each)} for each in found],
+            "problems": [
+                {"cache": each.cache, "group": each.group, "text": each.alone, "sentence": str(each)} for each in found
+            ],
             "advice": [f"Cache {each.name!r}: {text}" for each in site.caches for text in on_keys(each)],
             "events": [_event(each) for each in events[:LATEST_EVENTS]],
             "span": {
@@ -403,5 +405,6 @@ def _event(event: Event) -> dict[str, Any]:
         "since": event.since,
         "kind": event.kind,
         "cache": event.cache,
+        "groups": event.groups,
         "text": event.sentence(),
     }
