@@ -27,7 +27,7 @@ NAMES = {
     "engine.loading.memoize": "Group",
     "engine.loading.request": "LoadPolicy LoadRequest PLAIN seconds_for Tagged takes_previous Unstored untagged",
     "engine.loading.waiting_loads": "stale_record wait_for_claim",
-    "engine.observed": "ObservedCache",
+    "engine.observed": "ObservedCache SharedState",
     "engine.option_table": "Option Options Setting Spelling",
     "engine.options": "expires_now itself MAX_JITTER names seconds shown",
     "engine.stats": "COUNTERS GroupStats LOAD_BOUNDS Meter MISSES MOST_GROUPS REMOVALS Stats",

@@ -149,6 +149,8 @@ class WheelCache(VersionedAccess, BackendAccess, BaseCache, RedisCalls):  # type
     """
 
     serves_all_threads = True
+    has_shared_entries = False
+    """Whether all workers of the machine have the same entries."""
 
     def __init__(self, location: str, params: dict[str, Any]) -> None:
         # First, so that a wrong setting is reported before BaseCache uses it.

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from wheelcache.near_cache.store_stats import StoreStats
 from wheelcache.pages.variants import MOST_VARIANTS
+from wheelcache.watch import separate_entries
 from wheelcache.watch.event_log import KILLED, Event
 from wheelcache.watch.figures import CacheFigures
 from wheelcache.watch.recorder import MINUTE
@@ -174,7 +175,8 @@ class Rule:
 
 def problems_of(site: Site, recent: Mapping[str, Mapping[int, OverviewStep]], events: Iterable[Event]) -> list[Problem]:
     """Return the problems of ``site`` that follow from its ``recent`` steps and events, the worst first."""
-    return problems(site.caches, recent, events, {each.name for each in site.own}, site.time)
+    separate = [Problem(*each) for each in separate_entries.found(site)]
+    return separate + problems(site.caches, recent, events, {each.name for each in site.own}, site.time)
 
 
 def problems(

@@ -99,6 +99,8 @@ class Misses:
         seconds = max(0.0, seconds)
         self.counts.ended(seconds, "load_failures" if has_failed else "loads")
         self._core.count_load(key, seconds, group=group)
+        if self.noted.missed_keys is not None:
+            self.noted.missed_keys.append(key)
 
     def count_failure(self, error: BaseException) -> None:
         """Record ``error``, unless it concerns only the caller of the loader, such as a cancellation or an exit."""
