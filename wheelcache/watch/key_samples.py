@@ -1,13 +1,13 @@
-"""Samples of the keys that a worker holds and that it has missed, which workers publish for each other.
+"""Find the misses of values that another worker has, by samples of the keys that workers hold.
 
 Workers that do not share their entries compute a value once each, and never find a value that only another worker has
-set. The counts of one worker do not show it: to that worker, the key is unknown. So each worker publishes the keys with
-the smallest hashes, of those that it holds and of those that it missed. All workers hash alike, so their samples have
-the same keys: bottom-k samples with coordinated ranks (Cohen and Kaplan, "Summarizing data using bottom-k sketches",
-2007). ``separate_entries`` compares them.
+set. The counts of one worker do not show it: to that worker, the key is unknown. So each worker publishes a sample of
+the keys that it holds, and looks for the keys that it misses in the samples of the others. The sample has the keys with
+the smallest hashes, and all workers hash alike: so a key below the limits of all samples is in one of them, or no other
+worker holds it. This is the coordinated sampling of Cohen and Kaplan, "Summarizing data using bottom-k sketches", 2007.
 
 The hashes are keyed with a random secret of the database, and have 32 bits: no key can be found from its hash. Hits
-and writes do nothing for the samples. A job walks over the entries, a batch at a time. The missed keys are those of the
+and writes do nothing for the samples: a job walks over the entries, a batch at a time. The missed keys are those of the
 computations that a miss began, and those that a request missed and did not set.
 """
 
@@ -15,9 +15,8 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections import deque
-from collections.abc import Mapping
-from functools import partial
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -30,20 +29,19 @@ from wheelcache.watch.site_file import USE, SiteFile, lives
 if TYPE_CHECKING:
     import sqlite3
 
-MOST_HELD: Final = 1_024
-"""The number of held keys in a sample."""
+    from wheelcache.core.contract import Scan
 
-MOST_MISSED: Final = 256
-"""The number of missed keys in a sample."""
+MOST_HELD: Final = 1_024
+"""The number of keys in a sample."""
 
 BATCH: Final = 512
 """The entries that one run of the job visits."""
 
 WAITING: Final = 1_024
-"""The missed keys that wait for the job. Of more, the last ones are sampled."""
+"""The missed keys that wait for the job. Of more, the last ones count."""
 
 WINDOW: Final = 300.0
-"""Seconds for which misses are counted together. A sample has the last complete window and the present one."""
+"""Seconds for which misses are counted together. Published are the last complete window and the present one."""
 
 PUBLISH_EVERY: Final = 10.0
 """Seconds between two publications of a sample."""
@@ -51,48 +49,28 @@ PUBLISH_EVERY: Final = 10.0
 ALL: Final = 1 << 32
 """The limit of a sample that has all keys: every hash is below it."""
 
-Lookups = dict[str, int]
-"""The look-ups of groups of keys, by name."""
 
-
-class KeySample(NamedTuple):
-    """The sample of one worker.
+class Misses(NamedTuple):
+    """The misses of a cache in one worker, since a few minutes ago.
 
     Attributes:
-        held: the groups of the held keys, by hash.
-        limit: the held keys with a hash below it are in the sample.
-        missed: the number of misses of the missed keys, by hash.
-        missed_limit: the missed keys with a hash below it are in the sample.
-        lookups: the look-ups in the same time, by group.
+        avoidable: the number of sampled misses of values that another worker had, by the group of the key.
+        sampled: the number of all sampled misses.
+        misses: the number of all misses.
+        lookups: the number of look-ups, by group.
     """
 
-    held: Mapping[int, str]
-    limit: int
-    missed: Mapping[int, int]
-    missed_limit: int
-    lookups: Mapping[str, int]
+    avoidable: Counter[str]
+    sampled: int
+    misses: int
+    lookups: Counter[str]
+
+    def __add__(self, other: Misses) -> Misses:  # type: ignore[override]
+        avoidable, lookups = self.avoidable + other.avoidable, self.lookups + other.lookups
+        return Misses(avoidable, self.sampled + other.sampled, self.misses + other.misses, lookups)
 
 
-class _Window:
-    """The misses since a moment.
-
-    Args:
-        since: the moment.
-        before: the counts of the groups at that moment.
-    """
-
-    def __init__(self, since: float, before: Lookups) -> None:
-        self.since = since
-        self.before = before
-        self.missed: dict[int, int] = {}
-        self.limit = ALL
-
-    def add(self, key: int) -> None:
-        if key < self.limit:
-            self.missed[key] = self.missed.get(key, 0) + 1
-            if len(self.missed) > MOST_MISSED:
-                self.limit = max(self.missed)
-                del self.missed[self.limit]
+NONE: Final = Misses(Counter(), 0, 0, Counter())
 
 
 class KeySamples(PeriodicJob):
@@ -115,26 +93,30 @@ class KeySamples(PeriodicJob):
 
     def start_over(self) -> None:
         self._secret = b""
-        self._restart()
-
-    def _restart(self) -> None:
         self._waiting.clear()
-        self._scan: Any = None
-        self._held: dict[int, str] = {}
+        self._forget()
+
+    def _forget(self) -> None:
+        """Forget all hashes and counts, which are those of another database or process."""
+        self._scan: Scan | None = None
+        self._found: dict[int, tuple[str, float]] = {}
+        self._held: dict[int, tuple[str, float]] = {}
         self._limit = 0
-        self._windows: deque[_Window] = deque(maxlen=2)
+        self._missed: Counter[int] = Counter()
+        self._windows: deque[Misses] = deque([NONE], maxlen=2)
+        self._window_ends = -inf
+        self._before = NONE
         self._publish_at = -inf
 
     def run(self) -> None:
         with USE.lock:
             # A store answers the misses of a near cache, and workers cannot share the pages of an HTTP cache.
             if self._secret and not self._figures.by_guest:
-                self._turn_window()
                 self._note_missed()
                 self._walk()
 
     def publish(self, db: sqlite3.Connection, process: int, number: int, cache: int) -> None:
-        """Put the sample into the database, if there is one, and it is time.
+        """Put the sample and the counts into the database, if it is time.
 
         Args:
             process, number: the numbers of this process, and of the cache in it.
@@ -146,38 +128,20 @@ class KeySamples(PeriodicJob):
         if secret != self._secret:
             # This is the first publication into this database.
             self._secret = secret
-            self._restart()
-        if self._windows:
+            self._forget()
+        if self._limit:
             self._publish_at = self._clock() + PUBLISH_EVERY
-            row = (process, number, cache, _packed(self._sample()))
-            db.execute("INSERT OR REPLACE INTO key_samples VALUES (?, ?, ?, ?)", row)
-
-    def _sample(self) -> KeySample:
-        missed: dict[int, int] = {}
-        for window in self._windows:
-            for key, number in window.missed.items():
-                missed[key] = missed.get(key, 0) + number
-        before = self._windows[0].before
-        lookups = {name: number - before.get(name, 0) for name, number in self._lookups().items()}
-        limit = min(window.limit for window in self._windows)
-        return KeySample(self._held, self._limit, missed, limit, lookups)
-
-    def _turn_window(self) -> None:
-        now = self._clock()
-        if not self._windows or not 0 <= now - self._windows[-1].since < WINDOW:
-            self._windows.append(_Window(now, self._lookups()))
-
-    def _lookups(self) -> Lookups:
-        return {
-            name: hits + stale_hits + sum(misses) for name, hits, stale_hits, _, _, _, misses in self._core.groups()
-        }
+            self._count_missed([*_samples_of_others(db, process, cache)])
+            held = _packed(self._lasting(), self._limit)
+            counts = json.dumps(sum(self._windows, NONE))
+            row = (process, number, cache, held, counts)
+            db.execute("INSERT OR REPLACE INTO key_samples VALUES (?, ?, ?, ?, ?)", row)
 
     def _note_missed(self) -> None:
-        window = self._windows[-1]
         for _ in range(len(self._waiting)):
             key = self._waiting.popleft()
             if type(key) is str:
-                window.add(self._hash(key))
+                self._missed[self._hash(key)] += 1
 
     def _walk(self) -> None:
         """Visit the next entries. At the end of a walk, its sample takes the place of the previous one."""
@@ -185,8 +149,10 @@ class KeySamples(PeriodicJob):
             self._scan, self._found, self._found_limit = self._core.scan(), {}, ALL
         records = self._scan.step(BATCH)
         for record in records:
-            if type(record.key) is str and (key := self._hash(record.key)) < self._found_limit:
-                self._found[key] = record.group
+            if type(record.key) is str and record.times.is_current:
+                key = self._hash(record.key)
+                if key < self._found_limit:
+                    self._found[key] = record.group, record.times.fresh_until
         if len(self._found) > MOST_HELD:
             keys = sorted(self._found)
             self._found_limit = keys[MOST_HELD]
@@ -194,50 +160,85 @@ class KeySamples(PeriodicJob):
         if len(records) < BATCH:
             self._scan, self._held, self._limit = None, self._found, self._found_limit
 
+    def _lasting(self) -> dict[str, list[int]]:
+        """Return the held keys that do not expire before the next publication, by group."""
+        until, found = self._core.now() + PUBLISH_EVERY, dict[str, list[int]]()
+        for key, (group, fresh_until) in self._held.items():
+            if fresh_until > until:
+                found.setdefault(group, []).append(key)
+        return found
+
+    def _count_missed(self, others: list[Sample]) -> None:
+        """Count the keys that were missed since the last publication, and of those, the keys of ``others``."""
+        limit = min((each.limit for each in others), default=0)
+        groups = {key: group for each in others for group, keys in each.held.items() for key in keys}
+        sampled = {key: number for key, number in self._missed.items() if key < limit}
+        self._missed.clear()
+        avoidable: Counter[str] = Counter()
+        for key, number in sampled.items():
+            if key in groups:
+                avoidable[groups[key]] += number
+        now, before = self._counted(), self._before
+        if self._clock() >= self._window_ends:
+            self._window_ends = self._clock() + WINDOW
+            self._windows.append(NONE)
+        if before.lookups:
+            new = Misses(avoidable, sum(sampled.values()), now.misses - before.misses, now.lookups - before.lookups)
+            self._windows[-1] += new
+        self._before = now
+
+    def _counted(self) -> Misses:
+        lookups, misses = Counter[str](), 0
+        for name, hits, stale_hits, _, _, _, by_cause in self._core.groups():
+            lookups[name] = hits + stale_hits + sum(by_cause)
+            misses += sum(by_cause)
+        return Misses(Counter(), 0, misses, lookups)
+
     def _hash(self, key: str) -> int:
         digest = blake2b(key.encode(errors="surrogatepass"), digest_size=4, key=self._secret).digest()
         return int.from_bytes(digest, "big")
 
 
+class Sample(NamedTuple):
+    """The sample of a worker: the hashes of keys that it holds, by group, and the limit below which there are no
+    others."""
+
+    held: dict[str, list[int]]
+    limit: int
+
+
+def misses_of(files: Iterable[SiteFile]) -> dict[str, Misses]:
+    """Return the misses of all living workers, by the name of the cache."""
+    found: dict[str, Misses] = {}
+    for file in files:
+        for name, process, counts in file.read(_counts_in, list[tuple[str, int, str]]):
+            if lives(file.alive(process)):
+                avoidable, sampled, misses, lookups = json.loads(counts)
+                one = Misses(Counter(avoidable), sampled, misses, Counter(lookups))
+                found[name] = found.get(name, NONE) + one
+    return found
+
+
+def _counts_in(db: sqlite3.Connection) -> list[tuple[str, int, str]]:
+    query = "SELECT name, process, counts FROM key_samples JOIN caches ON id = cache"
+    return [(bytes(name).decode(errors="surrogatepass"), *row) for name, *row in db.execute(query)]
+
+
+def _samples_of_others(db: sqlite3.Connection, process: int, cache: int) -> Iterator[Sample]:
+    query = "SELECT held FROM key_samples WHERE cache = ? AND process NOT IN (0, ?)"
+    for (held,) in db.execute(query, (cache, process)):
+        yield Sample(*json.loads(zlib.decompress(held)))
+
+
+def _packed(held: dict[str, list[int]], limit: int) -> bytes:
+    return zlib.compress(json.dumps((held, limit), separators=(",", ":")).encode())
+
+
 def _secret_in(db: sqlite3.Connection) -> bytes:
     """Return the secret of a database. The first call makes it."""
-    query = "SELECT document FROM key_samples WHERE process = 0"
+    query = "SELECT held FROM key_samples WHERE process = 0"
     found = db.execute(query).fetchone()
     if found is None:
-        db.execute("INSERT INTO key_samples VALUES (0, 0, 0, randomblob(16))")
+        db.execute("INSERT INTO key_samples VALUES (0, 0, 0, randomblob(16), '')")
         found = db.execute(query).fetchone()
     return bytes(found[0])
-
-
-def samples_in(file: SiteFile, db: sqlite3.Connection) -> dict[str, list[KeySample]]:
-    """Return the samples of the living workers, by the name of the cache."""
-    found: dict[str, list[KeySample]] = {}
-    query = "SELECT process, name, document FROM key_samples JOIN caches ON id = cache"
-    for process, name, document in db.execute(query):
-        if lives(file.alive(process)):
-            found.setdefault(bytes(name).decode(errors="surrogatepass"), []).append(_unpacked(document))
-    return found
-
-
-def samples_of(files: list[SiteFile]) -> dict[str, list[KeySample]]:
-    """Return the samples of all databases of a site, by the name of the cache."""
-    found: dict[str, list[KeySample]] = {}
-    for file in files:
-        for name, samples in file.read(partial(samples_in, file), dict[str, list[KeySample]]).items():
-            found.setdefault(name, []).extend(samples)
-    return found
-
-
-def _packed(sample: KeySample) -> bytes:
-    """Return a sample as a compressed JSON document."""
-    held: dict[str, list[int]] = {}
-    for key, group in sample.held.items():
-        held.setdefault(group, []).append(key)
-    parts = [held, sample.limit, [*sample.missed.items()], sample.missed_limit, sample.lookups]
-    return zlib.compress(json.dumps(parts, separators=(",", ":")).encode())
-
-
-def _unpacked(document: bytes) -> KeySample:
-    held, limit, missed, missed_limit, lookups = json.loads(zlib.decompress(document))
-    of_held = {key: group for group, keys in held.items() for key in keys}
-    return KeySample(of_held, limit, dict(missed), missed_limit, lookups)

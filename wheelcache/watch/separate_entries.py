@@ -2,22 +2,15 @@
 
 - State of the site that workers must share, such as sessions, is in a cache that they do not share. The settings show
   it: see ``ObservedCache.shared_state``.
-- Workers miss values that another worker has. Their samples of keys show it: see ``key_samples``. All workers sample
-  the keys with the smallest hashes, so each key below all limits is either in the sample of a worker, or not in its
-  cache.
-
-A miss was avoidable if another worker holds the key. If that worker has never missed the key itself, as a session that
-it created, all misses were. Otherwise the worker with most misses of the key stands for the times at which a value was
-needed anew, and only those of the others were avoidable.
+- Workers miss values that another worker has: see ``key_samples``.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from wheelcache.watch.key_samples import ALL, KeySample, samples_of
+from wheelcache.watch.key_samples import NONE, Misses, misses_of
 
 if TYPE_CHECKING:
     from wheelcache.watch.site import Site
@@ -44,13 +37,13 @@ class Avoidable(NamedTuple):
 def found(site: Site) -> Iterator[tuple[str, str, str]]:
     """Yield the problems of a site: the name of the cache, the text, and the part of the page that shows it."""
     own = {each.name: each.engine.observed for each in site.own}
-    samples = samples_of(site.files)
+    misses = misses_of(site.files)
     for figures in site.caches:
         if figures.workers < 2 or figures.is_shared or figures.stats.store is not None:
             continue
         known = own.get(figures.name)
         remedy = f"Set {(known and known.setting) or 'its backend'} to HostCache."
-        worst = next(iter(avoidable(samples.get(figures.name, ()))), None)
+        worst = worst_of(misses.get(figures.name, NONE))
         if known is not None and known.shared_state:
             user, loss = known.shared_state[0]
             text = f"{user} it, and its {figures.workers} workers do not share it: {loss}. {remedy}"
@@ -61,33 +54,14 @@ def found(site: Site) -> Iterator[tuple[str, str, str]]:
             yield figures.name, text, "misses"
 
 
-def avoidable(samples: Sequence[KeySample]) -> list[Avoidable]:
-    """Return the groups of keys with too many avoidable misses, the worst first.
-
-    Args:
-        samples: the samples of the workers of a cache.
-    """
-    limit = min((min(each.limit, each.missed_limit) for each in samples), default=0)
-    if len(samples) < 2 or limit == 0:
-        return []
-    misses: Counter[str] = Counter()
-    for key in {key for each in samples for key in each.missed if key < limit}:
-        holders = [each for each in samples if key in each.held]
-        if holders:
-            misses[holders[0].held[key]] += _avoidable_of(key, samples, holders)
-    lookups: Counter[str] = Counter()
-    for each in samples:
-        lookups.update(each.lookups)
+def worst_of(misses: Misses) -> Avoidable | None:
+    """Return the group of keys of a cache with the greatest share of avoidable misses, if it is a problem."""
+    # Not the share of the hashes: a few keys may have most misses.
+    share_of_misses = misses.sampled / max(misses.sampled, misses.misses, 1)
     found = [
-        Avoidable(group, min(1.0, number * ALL / limit / lookups[group]))
-        for group, number in misses.items()
-        if number >= LEAST_AVOIDABLE and lookups[group]
+        Avoidable(group, min(1.0, number / share_of_misses / misses.lookups[group]))
+        for group, number in misses.avoidable.items()
+        if number >= LEAST_AVOIDABLE and misses.lookups[group]
     ]
-    return sorted((each for each in found if each.share >= LEAST_SHARE), key=lambda each: -each.share)
-
-
-def _avoidable_of(key: int, samples: Iterable[KeySample], holders: Iterable[KeySample]) -> int:
-    misses = [each.missed.get(key, 0) for each in samples]
-    if any(key not in each.missed for each in holders):
-        return sum(misses)
-    return sum(misses) - max(misses)
+    worst = max(found, key=lambda each: each.share, default=None)
+    return worst if worst is not None and worst.share >= LEAST_SHARE else None
