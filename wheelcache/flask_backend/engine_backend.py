@@ -25,7 +25,7 @@ from wheelcache.engine.loading.request import PLAIN, Kept, LoadRequest, Unstored
 from wheelcache.engine.option_table import Options, Setting
 from wheelcache.errors import FileUnusable
 from wheelcache.flask_backend.app_contexts import count_views, end_leases, figures_directory, note_held_leases
-from wheelcache.flask_backend.session_caches import check_sessions
+from wheelcache.flask_backend.session_caches import check_sessions, sessions_of
 from wheelcache.runtime.clock import moment
 from wheelcache.runtime.request_scope import forget_misses
 from wheelcache.runtime.steps import drive
@@ -111,6 +111,11 @@ class EngineBackend(BackendAccess, BaseCache):
     def settings(self) -> list[Setting]:
         """The options, for operators."""
         return self._table.settings(self._options)
+
+    @staticmethod
+    def note_sessions(app: Flask) -> None:
+        """Note in its cache that the sessions of ``app`` are there, if the workers do not share it."""
+        sessions_of(app, EngineBackend)
 
     def is_of_this_process(self) -> bool:
         """Return whether each process has its own entries."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from inspect import unwrap
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from weakref import WeakSet
 
 import flask_caching
@@ -22,8 +22,19 @@ logger = logging.getLogger("wheelcache")
 
 LOSS: Final = "a visitor is logged out, and a form with a token is refused, whenever another worker answers"
 
-_reported: Final[WeakSet[Flask]] = WeakSet()
-"""The apps whose sessions were reported."""
+
+class Kept(NamedTuple):
+    """Sessions in a cache that the workers do not share.
+
+    Attributes:
+        keeper: the subject and the verb of a sentence about it.
+        backend: the cache.
+        setting: the setting that names the cache.
+    """
+
+    keeper: str
+    backend: Any
+    setting: str
 
 
 def check_sessions(app: Flask, ours: type) -> None:
@@ -33,31 +44,60 @@ def check_sessions(app: Flask, ours: type) -> None:
     Args:
         ours: the base class of the backends of this package.
     """
-    if app.config.get("SESSION_TYPE") == "cachelib":
-        _report(app, "Flask-Session keeps", app.config.get("SESSION_CACHELIB"), ours, "SESSION_CACHELIB")
 
     def at_first_request(sender: Flask, **extra: Any) -> None:
         request_started.disconnect(at_first_request, sender)
-        interface = sender.session_interface
-        for each in _caches_of(interface):
-            backend = sender.extensions.get("cache", {}).get(each) if _is_a(each, flask_caching.Cache) else each
-            name = f"{type(interface).__module__}.{type(interface).__qualname__} keeps"
-            _report(sender, name, backend, ours, "CACHE_TYPE" if backend is not each else "its cache")
+        _report(sender, sessions_of(sender, ours))
 
-    request_started.connect(at_first_request, app, weak=False)
+    if app not in _checked:
+        request_started.connect(at_first_request, app, weak=False)
+    _report(app, _of_flask_session(app, ours))
+    _checked.add(app)
 
 
-def _report(app: Flask, keeper: str, backend: Any, ours: type, setting: str) -> None:
-    if app in _reported or not _is_a(backend, ours) or not backend.is_of_this_process():
-        return
-    _reported.add(app)
-    backend.engine.engine.observed.shared_state.append(SharedState("Sessions are in", LOSS))
-    if not app.debug:
+_checked: Final[WeakSet[Flask]] = WeakSet()
+"""The apps that ``check_sessions`` has been called for."""
+
+_reported: Final[WeakSet[Flask]] = WeakSet()
+"""The apps whose sessions were reported."""
+
+
+def sessions_of(app: Flask, ours: type) -> Kept | None:
+    """Return the sessions of ``app``, if they are in a cache that the workers do not share, and note this there."""
+    found = _of_flask_session(app, ours) or _of_interface(app, ours)
+    if found is not None:
+        found.backend.engine.engine.observed.shared_state = [SharedState("Sessions are in", LOSS)]
+    return found
+
+
+def _of_flask_session(app: Flask, ours: type) -> Kept | None:
+    backend = app.config.get("SESSION_CACHELIB")
+    is_used = app.config.get("SESSION_TYPE") == "cachelib" and _is_separate(backend, ours)
+    return Kept("Flask-Session keeps", backend, "SESSION_CACHELIB") if is_used else None
+
+
+def _of_interface(app: Flask, ours: type) -> Kept | None:
+    kind, backends = type(app.session_interface), app.extensions.get("cache", {})
+    for each in _caches_of(app.session_interface):
+        backend = backends.get(each) if _is_a(each, flask_caching.Cache) else each
+        if _is_separate(backend, ours):
+            setting = "its cache" if backend is each else "CACHE_TYPE"
+            return Kept(f"{kind.__module__}.{kind.__qualname__} keeps", backend, setting)
+    return None
+
+
+def _is_separate(backend: Any, ours: type) -> bool:
+    return _is_a(backend, ours) and backend.is_of_this_process()
+
+
+def _report(app: Flask, found: Kept | None) -> None:
+    if found is not None and app not in _reported and not app.debug:
+        _reported.add(app)
         logger.warning(
             "%s the sessions of the app %r in a cache that the worker processes do not share: with more than one "
             "worker, %s. Set %s to a HostCache, if all workers are on this machine, or to a TieredCache over Redis, "
             "Valkey or memcached.",
-            *(keeper, app.name, LOSS, setting),
+            *(found.keeper, app.name, LOSS, found.setting),
         )
 
 

@@ -29,8 +29,6 @@ from wheelcache.watch.site_file import USE, SiteFile, lives
 if TYPE_CHECKING:
     import sqlite3
 
-    from wheelcache.core.contract import Scan
-
 MOST_HELD: Final = 1_024
 """The number of keys in a sample."""
 
@@ -43,7 +41,7 @@ WAITING: Final = 1_024
 WINDOW: Final = 300.0
 """Seconds for which misses are counted together. Published are the last complete window and the present one."""
 
-PUBLISH_EVERY: Final = 10.0
+PUBLISH_EVERY = 10.0
 """Seconds between two publications of a sample."""
 
 ALL: Final = 1 << 32
@@ -98,7 +96,7 @@ class KeySamples(PeriodicJob):
 
     def _forget(self) -> None:
         """Forget all hashes and counts, which are those of another database or process."""
-        self._scan: Scan | None = None
+        self._scan: Any = None
         self._found: dict[int, tuple[str, float]] = {}
         self._held: dict[int, tuple[str, float]] = {}
         self._limit = 0
