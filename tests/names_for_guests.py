@@ -33,7 +33,7 @@ NAMES = {
     "engine.stats": "COUNTERS GroupStats LOAD_BOUNDS Meter MISSES MOST_GROUPS REMOVALS Stats",
     "engine.turns": "End enter Is led Turn Turns",
     "engine.write_watcher": "APPLIED WriteMoments WritesSince WriteWatcher",
-    "errors": ("CacheClosed FileUnusable LockError LockNotOwned note_key StoreUnavailable TagsUnsupported WheelClosed"),
+    "errors": ("CacheClosed FileUnusable LockError LockNotOwned StoreUnavailable TagsUnsupported WheelClosed"),
     "flask_backend.app_contexts": "figures_directory",
     "flask_backend.backend": "WheelCache",
     "flask_backend.engine_backend": "Begun EngineBackend Timeout",

@@ -27,7 +27,7 @@ class Kept(NamedTuple):
     """Sessions in a cache that the workers do not share.
 
     Attributes:
-        keeper: the subject and the verb of a sentence about it.
+        keeper: what keeps the sessions.
         backend: the cache.
         setting: the setting that names the cache.
     """
@@ -73,7 +73,7 @@ def sessions_of(app: Flask, ours: type) -> Kept | None:
 def _of_flask_session(app: Flask, ours: type) -> Kept | None:
     backend = app.config.get("SESSION_CACHELIB")
     is_used = app.config.get("SESSION_TYPE") == "cachelib" and _is_separate(backend, ours)
-    return Kept("Flask-Session keeps", backend, "SESSION_CACHELIB") if is_used else None
+    return Kept("Flask-Session", backend, "SESSION_CACHELIB") if is_used else None
 
 
 def _of_interface(app: Flask, ours: type) -> Kept | None:
@@ -82,7 +82,7 @@ def _of_interface(app: Flask, ours: type) -> Kept | None:
         backend = backends.get(each) if _is_a(each, flask_caching.Cache) else each
         if _is_separate(backend, ours):
             setting = "its cache" if backend is each else "CACHE_TYPE"
-            return Kept(f"{kind.__module__}.{kind.__qualname__} keeps", backend, setting)
+            return Kept(f"{kind.__module__}.{kind.__qualname__}", backend, setting)
     return None
 
 
@@ -94,7 +94,7 @@ def _report(app: Flask, found: Kept | None) -> None:
     if found is not None and app not in _reported and not app.debug:
         _reported.add(app)
         logger.warning(
-            "%s the sessions of the app %r in a cache that the worker processes do not share: with more than one "
+            "%s keeps the sessions of the app %r in a cache that the worker processes do not share: with more than one "
             "worker, %s. Set %s to a HostCache, if all workers are on this machine, or to a TieredCache over Redis, "
             "Valkey or memcached.",
             *(found.keeper, app.name, LOSS, found.setting),

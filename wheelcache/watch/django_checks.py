@@ -63,7 +63,7 @@ def check_shared_state(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     if settings.DEBUG and shared_state.runs_development_server():
         return []
     return [
-        checks.Warning(shared_state.sentence(use), hint=use.hint, id=shared_state.ID)
+        checks.Warning(shared_state.sentence(use), hint=use.hint, id="wheelcache.W005")
         for use in shared_state.wrong_uses()
     ]
 
