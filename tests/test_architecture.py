@@ -329,6 +329,9 @@ def test_what_the_page_calls_a_part_of_a_file_is_in_that_file():
 
 # The modules that a process with caches in memory loads.
 
+WITHOUT_APP = "import logging; logging.getLogger('wheelcache').setLevel('ERROR')\n"
+"""A site without the app gets a warning."""
+
 IN_DJANGO = """
 import django.db, django.utils.log, sqlparse
 from django.conf import settings
@@ -359,7 +362,7 @@ print(*[name for name in new if getattr(sys.modules[name], "__file__", None)])
 @pytest.mark.parametrize(
     "code",
     [
-        f"APPS = []{IN_DJANGO}",
+        f"{WITHOUT_APP}APPS = []{IN_DJANGO}",
         f"APPS = ['wheelcache.django_backend']{IN_DJANGO}",
         IN_FLASK.replace("CACHE(", "flask_caching.Cache("),
         IN_FLASK.replace("CACHE(", "wheelcache.flask_backend.Cache("),

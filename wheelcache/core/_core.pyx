@@ -27,6 +27,7 @@ from wheelcache.core import contract
 from wheelcache.core.contract import Counts, GroupCounts, Record, RemovalCause, Times
 from wheelcache.core.python_core import has_gil
 from wheelcache.engine.keys import NO_VIEW, is_plain
+from wheelcache.errors import note_key
 
 if not has_gil():
     # freethreading_compatible is set all the same: otherwise the import would enable the lock for the whole process.

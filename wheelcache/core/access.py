@@ -12,7 +12,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from wheelcache.core.contract import MISSING, OUTDATED, STORED, Core, Removals
-from wheelcache.errors import Unused
+from wheelcache.errors import Unused, note_key
 from wheelcache.runtime.reusable import check_reusable
 
 R = TypeVar("R")
@@ -440,7 +440,14 @@ class PrefixAccess:
         if self._scopes_with_misses:
             self._count_computation(cache_key)
         store = self._written.set  # type: ignore[union-attr]
-        return store(cache_key, value if type(value) in self._atoms else self._encode(value), ttl)
+        if type(value) in self._atoms:
+            return store(cache_key, value, ttl)
+        try:
+            stored = self._encode(value)
+        except Exception as error:
+            note_key(error, cache_key)
+            raise
+        return store(cache_key, stored, ttl)
 
     def _usual_key(self, key: Any) -> str | None:
         """Return the core's key for a string; None if the key is not stored as it is, or has no prefix."""

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from wheelcache.engine import options
 from wheelcache.engine.codec import size_of
-from wheelcache.engine.guests import is_missing, module_of
+from wheelcache.engine.guests import is_missing, module_of, modules_named
 from wheelcache.engine.options import Check
 from wheelcache.errors import DirectoryUnusable
 from wheelcache.runtime.clock import SystemClock
@@ -254,7 +254,17 @@ class Options(Mapping[str, Option]):
 
     def unknown(self, given: Iterable[Any], cache: str) -> str | None:
         """Return a message about the names in ``given`` that are not options: see ``options.unknown``."""
-        return options.unknown(given, self._rows, cache)
+        return options.unknown(given, self._rows, cache, self._elsewhere)
+
+    def _elsewhere(self, given: str) -> str | None:
+        """Return a hint about an option in lower case that this backend has by another name, or that another has."""
+        for name, row in self._rows.items():
+            if row.name == given:
+                return f"did you mean {name}?"
+        owners = [
+            backend for backend, tables in _backends() if given in map(str.casefold, tables.get(self._framework, {}))
+        ]
+        return f"it belongs to {' and '.join(owners)}" if owners else None
 
     def checked(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values of the options by ``Option.name``: the checked values of ``given``, and defaults.
@@ -324,3 +334,10 @@ ENGINE: Final = Options(
 )
 DJANGO: Final = Options.of_backend("django")
 FLASK: Final = Options.of_backend("flask")
+
+
+def _backends() -> Iterator[tuple[str, Mapping[str, Options]]]:
+    """Iterate over the backends, each with its options by framework. Guests have theirs in ``BACKENDS``."""
+    yield "WheelCache", {"django": DJANGO, "flask": FLASK}
+    for module in modules_named("options"):
+        yield from getattr(module, "BACKENDS", {}).items()

@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from wheelcache.near_cache.store_stats import StoreStats
 from wheelcache.pages.variants import MOST_VARIANTS
+from wheelcache.watch import separate_entries
 from wheelcache.watch.comparison import Change, worse_groups
 from wheelcache.watch.event_log import KILLED, Event
 from wheelcache.watch.figures import CacheFigures
@@ -245,7 +246,8 @@ def problems_of(site: Site, events: Sequence[Event]) -> list[Problem]:
     worse = {each.name: worse_groups(site, each) for each in site.caches}
     configured = {each.name for each in site.own}
     evidence = Evidence(site.time, site.edge, site.recent(), site.recent_loads(), worse, events, configured)
-    return problems(site.caches, evidence)
+    separate = [Problem(*each) for each in separate_entries.found(site)]
+    return separate + problems(site.caches, evidence)
 
 
 def problems(caches: Iterable[CacheFigures], evidence: Evidence) -> list[Problem]:

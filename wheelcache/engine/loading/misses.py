@@ -98,6 +98,8 @@ class Misses:
         # The time is negative if a test has moved the clock back.
         seconds = max(0.0, seconds)
         self.counts.ended(seconds, "load_failures" if has_failed else "loads")
+        if self.noted.missed_keys is not None:
+            self.noted.missed_keys.append(key)
         return self._core.count_load(key, seconds, group=group, has_failed=has_failed)
 
     def count_failure(self, error: BaseException, group: str) -> None:
