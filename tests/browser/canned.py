@@ -98,7 +98,6 @@ class CannedSite:
         card = {
             "is_shared": True,
             "is_used": True,
-            "can_inspect": False,
             "since": AT - 7200,
             "reset_at": None,
             "clear_effect": "Takes effect immediately.",

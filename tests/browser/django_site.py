@@ -28,7 +28,7 @@ settings.configure(
         "default": {
             "BACKEND": "wheelcache.django_backend.WheelCache",
             "LOCATION": "atlas",
-            "OPTIONS": {**OPTIONS, "MAX_BYTES": 4_000_000, "INSPECT": True},
+            "OPTIONS": {**OPTIONS, "MAX_BYTES": 4_000_000},
         },
         "hostile": {"BACKEND": "wheelcache.django_backend.WheelCache", "LOCATION": traffic.HOSTILE, "OPTIONS": OPTIONS},
         "copies": {

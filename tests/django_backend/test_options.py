@@ -77,7 +77,6 @@ def test_an_unknown_option_like_no_other_is_an_error_that_names_it_and_those_the
         ("max_entries", "MAX_ENTRIES"),
         ("MAX_ENTRY", "MAX_ENTRIES"),
         ("JITER", "JITTER"),
-        pytest.param("Inspect", "INSPECT", marks=needs("watch")),
     ],
 )
 def test_an_unknown_option_is_an_error_that_names_its_cache_and_what_was_meant(name, meant):

@@ -30,7 +30,7 @@ TOTALS = {
 } - {"evicted_weight", *MISSES.values()}
 CARD = {
     *("name", "is_shared", "clear_effect", "since", "reset_at", "now", "figures", "total", "worker_count", "is_used"),
-    *("workers", "history", "times", "cores", "can_inspect", "settings", "store", "pages"),
+    *("workers", "history", "times", "cores", "settings", "store", "pages"),
     *("recent", "groups", "rehearsal", "sentence", "comparison", "marks"),
 }
 PRESENT = {"entries", "max_entries", "bytes", "max_bytes"}

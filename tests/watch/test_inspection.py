@@ -31,7 +31,7 @@ def ask():
     """Ask the workers of a cache: ``ask(cache, "find", "key", "k")``. Return the dashboard and the token."""
 
     def ask_workers(cache, action, kind="", text=""):
-        dashboard = Dashboard("a site", lambda: [cache], lambda name: [], lambda name: True)
+        dashboard = Dashboard("a site", lambda: [cache], lambda name: [])
         return dashboard, dashboard.inspect(cache.name, Target(action, kind, text), "ann")["token"]
 
     return ask_workers

@@ -191,7 +191,6 @@ TABLE: Final = (
         django=Spelling(default=OF_THE_SITE),
         needs=_figures_need_watch,
     ),
-    OfGuest("inspect", "watch"),
 )
 """The options of the backends. Most of them are arguments of ``Cache``, too."""
 

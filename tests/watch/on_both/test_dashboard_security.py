@@ -76,7 +76,7 @@ GENUINE = {
 def site(make_site, tmp_path, settings):
     """A site whose user has all permissions."""
     settings.ALLOWED_HOSTS = ["*"]
-    site = make_site(tmp_path / "figures", inspect=True, grant=frozenset(Permission))
+    site = make_site(tmp_path / "figures", grant=frozenset(Permission))
     site.cache.set("k", "v")
     return site
 
@@ -205,7 +205,7 @@ SUBSETS = [frozenset(each) for each in chain.from_iterable(combinations(Permissi
 @pytest.mark.parametrize("granted", SUBSETS, ids=lambda each: "+".join(sorted(each)) or "none")
 def test_each_right_permits_its_own_requests_and_no_others(make_site, tmp_path, clock, caplog, granted):
     caplog.set_level(logging.INFO, "wheelcache")
-    site = make_site(tmp_path / "figures", inspect=True, grant=granted)
+    site = make_site(tmp_path / "figures", grant=granted)
     site.cache.set("k", "v")
     caplog.clear()
     for url in READS:
@@ -241,14 +241,14 @@ def test_each_right_permits_its_own_requests_and_no_others(make_site, tmp_path, 
 
 @pytest.mark.parametrize("granted", [(), ("view_figures",)], ids=len)
 def test_a_form_without_the_right_is_not_read(make_site, tmp_path, granted):
-    site = make_site(tmp_path / "figures", inspect=True, grant=frozenset(granted))
+    site = make_site(tmp_path / "figures", grant=frozenset(granted))
     unread = {"wsgi.input": Unreadable(), "CONTENT_LENGTH": str(10**12)}
     for url in ACTIONS:
         assert site.ask(site.browser(), "post", url, None, SENT, unread)[0] == 403
 
 
 def test_an_inspector_smuggles_no_deletion(make_site, tmp_path, clock):
-    site = make_site(tmp_path / "figures", inspect=True, grant=frozenset({"inspect"}))
+    site = make_site(tmp_path / "figures", grant=frozenset({"inspect"}))
     site.cache.set("k", "v")
     for actions in (["find", "delete"], ["delete", "find"], ["Delete"], ["delete "], ["DELETE", "delete"]):
         press(site, f"{INSPECT}?action=delete&kind=pattern&text=*", {**DELETE, "action": actions, "rights": "operate"})

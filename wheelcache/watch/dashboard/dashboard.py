@@ -74,13 +74,11 @@ class Dashboard:
         caches: returns the caches of the site in this process.
         settings: returns the settings of the cache with a given name: name, value, whether it is the default, and
             meaning.
-        may_be_inspected: returns whether the cache with a given name has the option ``inspect``.
     """
 
     _title: str
     _caches: Callable[[], Iterable[Cache]]
     _settings: Callable[[str], Sequence[tuple[str, str, bool, str]]]
-    _may_be_inspected: Callable[[str], bool] = lambda name: False
 
     def page(self, granted: Permissions, home: str = "/") -> str:
         """Return the page in HTML.
@@ -145,7 +143,6 @@ class Dashboard:
             },
             "caches": [
                 _card(each, site)
-                | {"can_inspect": self._can_inspect(each.name, site)}
                 | _overview(
                     each,
                     overview.get(each.name, {}),
@@ -238,12 +235,12 @@ class Dashboard:
             by: the name of the operator, for the recent events.
 
         Raises:
-            Refused: if ``target`` is invalid, there is no such cache with the option ``inspect``, or it is not
-                published, so that workers cannot be asked.
+            Refused: if ``target`` is invalid, or no worker publishes the figures of such a cache, so that none can
+                be asked.
             FileUnusable, OSError: if the workers cannot be asked.
         """
         site = Site(self._caches(), Own.NONE)
-        self._check_inspectable(name, site)
+        _check_inspectable(name, site)
         for publication in [observer_of(each).publication for each in site.own if each.name == name]:
             if publication is not None:
                 # This process answers as well, even if its cache is new.
@@ -262,16 +259,8 @@ class Dashboard:
         if found is None:
             raise Refused("This search is over: repeat it", 404)
         name, inquiry, at = found
-        self._check_inspectable(name, site)
+        _check_inspectable(name, site)
         return answers(site, token, inquiry, at)
-
-    def _can_inspect(self, name: str, site: Site) -> bool:
-        return self._may_be_inspected(name) and site.is_shared(name)
-
-    def _check_inspectable(self, name: str, site: Site) -> None:
-        if not self._can_inspect(name, site):
-            needed = "set INSPECT to True, and FIGURES_DIR to a directory if it is None"
-            raise Refused(f"The cache {name!r} cannot be inspected: {needed}", 404)
 
     def _run_everywhere(
         self, action: str, name: str, act: Callable[[Cache], object], event: str, by: str, **arguments: str
@@ -312,6 +301,13 @@ def _named(name: str, site: Site) -> CacheFigures:
         if each.name == name:
             return each
     raise Refused(f"There is no cache {name!r}", 404)
+
+
+def _check_inspectable(name: str, site: Site) -> None:
+    if name not in {each.name for each in (*site.own, *site.caches)}:
+        raise Refused(f"There is no cache {name!r}", 404)
+    if not site.is_shared(name):
+        raise Refused(f"The cache {name!r} cannot be inspected: set FIGURES_DIR to a directory", 404)
 
 
 def _effect(figures: CacheFigures, site: Site) -> str:

@@ -106,7 +106,7 @@ export class Details {
   show(cache, { at, span }, spanName) {
     this.cache = cache;
     this.clear.hidden = !this.site.mayOperate;
-    this.inspection.root.hidden = !(this.site.mayInspect && cache.can_inspect);
+    this.inspection.root.hidden = !(this.site.mayInspect && cache.is_shared);
     part(this.root, "body").hidden = !cache.workers;
     if (!cache.workers) return;
     this.showVerdict(cache);

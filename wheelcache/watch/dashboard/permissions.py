@@ -26,8 +26,8 @@ class Permission(StrEnum):
     """Use the buttons of the page: clear, purge and reset."""
 
     INSPECT = "inspect"
-    """Find and list the entries of caches with the option ``inspect``, and see the texts of pages that differed in a
-    rehearsal; together with ``OPERATE``, also delete entries."""
+    """Find and list entries, and see the texts of pages that differed in a rehearsal; together with ``OPERATE``, also
+    delete entries."""
 
 
 Permissions = frozenset[Permission]
