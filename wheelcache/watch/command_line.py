@@ -28,7 +28,6 @@ DESCRIPTION: Final = (
 COMMANDS: Final = {
     "misses": site_commands.misses,
     "clear": site_commands.clear,
-    "reset": site_commands.reset,
 }
 """The commands for one cache, or for all."""
 
@@ -101,7 +100,6 @@ def add_commands(parser: ArgumentParser) -> None:
         metavar="TIME",
         help="a time of the last 24 hours (14:05), or a date and time (2026-11-26T14:05), instead of the release",
     )
-    add("reset", "reset the figures to zero, here and on the dashboard", cache)
     keys = add("keys", "list the keys that match a pattern, in all workers", cache)
     tags = add("tags", "list the tags that match a pattern, with the number of their entries", cache)
     for command in (keys, tags):

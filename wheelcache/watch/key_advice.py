@@ -1,4 +1,4 @@
-"""Advice about the keys of a cache, from the counts since the last reset: why look-ups miss, and for which groups.
+"""Advice about the keys of a cache, from all counts: why look-ups miss, and for which groups.
 
 The sentences promise no hit ratio. The counts show why a look-up missed, but not whether a value that had lived longer
 would have been right, or how long another store would have kept it.

@@ -58,7 +58,7 @@ def change_mode(caches: Sequence[Cache], name: str | None, mode: str) -> Report:
         OSError, FileUnusable: if the mode cannot be stored.
     """
     site = Site(caches, Own.NONE)
-    names = [each.name for each in site.caches if each.counted.pages is not None and name in (None, each.name)]
+    names = [each.name for each in site.caches if each.stats.pages is not None and name in (None, each.name)]
     if not names:
         raise CommandFailed(site.nothing_found or "There is no worker with such an HTTP cache.")
     for each in names:

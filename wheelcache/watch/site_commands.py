@@ -1,11 +1,10 @@
-"""The commands that show or reset the figures of a site, clear caches or purge pages, for both frameworks.
+"""The commands that show the figures of a site, clear caches or purge pages, for both frameworks.
 
 With ``--json``, the figures and ``misses`` are the documents that ``documents`` describes. More keys may be added.
 
 - ``compare``: a list with the document of ``comparison`` for each cache, and its name as ``cache``.
 - ``clear``, ``purge``: a list with an object for each cache: ``cache``, ``workers`` (the number that was asked, or that
   answered), and ``entries`` or ``pages``.
-- ``reset``: ``cache``, or null for all caches.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from wheelcache.watch.console import (
     size_in_words,
     user_name,
 )
-from wheelcache.watch.event_log import CLEARED, MAX_EVENTS, RESET
+from wheelcache.watch.event_log import CLEARED, MAX_EVENTS
 from wheelcache.watch.figures import CacheFigures
 from wheelcache.watch.inquiries import CLEAR, PURGE, ask
 from wheelcache.watch.observers import observer_of
@@ -77,7 +76,6 @@ def figures(caches: Caches) -> Report:
     site = Site(caches, Own.NONE)
     document = {
         "at": SystemClock.time(),
-        "since": site.reset_at,
         "looked_in": [str(each.directory) for each in site.files],
         "problems": list(map(str, problems_of(site, site.recent(), site.events(MAX_EVENTS)))),
         "caches": [documents.cache(each, site.workers(each.name)) for each in site.caches],
@@ -86,7 +84,7 @@ def figures(caches: Caches) -> Report:
 
 
 def _view(document: Row, site: Site) -> Iterator[str | Table]:
-    found, since = site.caches, document["since"]
+    found = site.caches
     if not found:
         return
     yield "\n".join(document["problems"]) or headline((), [each.name for each in found])
@@ -108,11 +106,10 @@ def _view(document: Row, site: Site) -> Iterator[str | Table]:
         if figures.stats.pages is not None:
             yield pages_in_words(figures.name, figures.stats.pages)
     started = min((each.since for each in found if each.since is not None), default=site.time)
-    counted = f"since {date_of(started)}" if since is None else f"since the reset, {date_of(since)}"
-    for each in found:
-        if each.reset_at is not None and each.reset_at != since:
-            counted += f", {each.name!r} since its reset, {date_of(each.reset_at)}"
-    yield f'Counted {counted}, including workers that have exited; "now" and "per second" refer to the last minute.'
+    yield (
+        f'Counted since {date_of(started)}, including workers that have exited; "now" and "per second" refer to the '
+        "last minute."
+    )
 
 
 def _row(head: str, figures: Row) -> Row:
@@ -277,7 +274,7 @@ def purge(caches: Caches, name: str | None, target: str) -> Report:
     site, found = _named(caches, name, alive=True)
     document, view, failures = [], [], []
     for each in found:
-        if each.counted.pages is None:
+        if each.stats.pages is None:
             continue
         site.note(PURGE, f"{user_name()}: {target}", each.name)
         answers = ask(site, site.workers_to_ask(each.name), each.name, {"kind": PURGE, "target": target})
@@ -290,21 +287,6 @@ def purge(caches: Caches, name: str | None, target: str) -> Report:
     if not document:
         failures = ["There is no worker with an HTTP cache to ask."]
     return Report(document, view, "\n".join(failures) or None)
-
-
-def reset(caches: Caches, name: str | None) -> Report:
-    """Reset the figures of the cache ``name``, or of every cache if it is None.
-
-    The dashboard and the terminal then count from zero. Metrics are not reset.
-
-    Raises:
-        CommandFailed: if no worker has the cache.
-        OSError, FileUnusable: if the reset cannot be stored.
-    """
-    site, _ = _named(caches, name)
-    site.reset(name)
-    site.note(RESET, user_name(), name)
-    return Report({"cache": name}, [f"The figures{'' if name is None else f' of {name!r}'} start from zero."])
 
 
 def _named(caches: Caches, name: str | None, *, alive: bool = False) -> tuple[Site, list[CacheFigures]]:

@@ -144,10 +144,8 @@ function show(figures) {
   showAdvice(figures);
   showEvents(figures);
   byId("empty").hidden = figures.caches.length > 0;
-  byId("reset").hidden = !(config.may_operate && figures.can_reset);
   write(byId("title"), figures.title);
   write(byId("updated-line"), `Updated ${clock(figures.at)} by worker ${figures.this_worker}`);
-  write(byId("since"), figures.since === null ? "" : `Figures reset at ${moment(figures.since, figures.at)}`);
 }
 
 function showCaches() {
@@ -181,9 +179,8 @@ function showAdvice({ advice }) {
   if (list.textContent !== advice.join("")) list.replaceChildren(...advice.map((sentence) => node("li", {}, sentence)));
 }
 
-const KINDS = { cleared: "Cleared", deleted: "Entries deleted", inspected: "Inspected", reset: "Figures reset", purge: "Purged",
+const KINDS = { cleared: "Cleared", deleted: "Entries deleted", inspected: "Inspected", purge: "Purged",
   "load failed": "Load failed", "store failed": "Store failed", started: "Started", exited: "Exited", killed: "Ended abruptly" };
-const OF_ALL = new Set(["cleared", "reset"]); // events that concern all caches if they name none
 
 /** Shows the recent events, newest first: all of them during an incident, otherwise a few until the user wants all. */
 function showEvents({ events, problems, at }) {
@@ -193,7 +190,7 @@ function showEvents({ events, problems, at }) {
     const [first, last] = [moment(event.since, at), moment(event.at, at)];
     const isLong = event.at - event.since > SPAN_TO_NAME;
     const since = event.kind === "store failed" ? `, from ${first} to ${last}` : isLong ? ` since ${first}` : "";
-    const cache = event.cache ?? (OF_ALL.has(event.kind) ? "all" : "");
+    const cache = event.cache ?? (event.kind === "cleared" ? "all" : "");
     return [last, KINDS[event.kind] ?? event.kind, cache, event.text + since];
   });
   const body = byId("events").querySelector("tbody");
@@ -296,11 +293,6 @@ async function clearCache(button, { name, clear_effect: effect, now }) {
 
 const purgePages = (button, { name }, target) => post(button, "purge", { cache: name, target });
 
-async function resetFigures() {
-  const text = "The figures on this page will start from zero for all users. Metrics for Prometheus are not affected.";
-  if (await confirmed("Reset figures?", text, "Reset figures")) post(byId("reset"), "reset", {});
-}
-
 function followAddress() {
   readAddress();
   showChosen();
@@ -316,7 +308,6 @@ byId("events-more").addEventListener("click", () => {
   view.allEvents = byId("events-more").getAttribute("aria-expanded") !== "true";
   showEvents(view.figures);
 });
-byId("reset").addEventListener("click", resetFigures);
 byId("confirm-no").addEventListener("click", () => byId("confirm").close("no"));
 byId("confirm-yes").addEventListener("click", () => byId("confirm").close("yes"));
 byId("retry").addEventListener("click", refresh);

@@ -121,9 +121,6 @@ export class Details {
     this.charts.show(cache, span, spanName);
     this.workers.show(cache, at);
     this.showSettings(cache.settings);
-    const core = cache.cores.length ? `${cache.cores.join(" and ")} core` : "";
-    const reset = cache.reset_at === null ? "" : `reset at ${moment(cache.reset_at, at)}`;
-    write(part(this.root, "about"), [core, reset].filter(Boolean).join(" · "));
   }
 
   write(figure, text) {
@@ -276,7 +273,7 @@ export class Details {
     part(this.root, "pages-reasons").hidden = !sumOf(reasons);
     this.reasons.show(sorted(reasons).map(([why, n]) => [why, count(n), this.site.reasons[why] ?? "", paths[why] ?? {}]));
     this.full.show(Object.entries(full).map(([field, removed]) => [`Too many values of ${field}`, "",
-      "Variants of these pages were removed since the start or reset, because a page may have 32.", removed]));
+      "Variants of these pages were removed since the start, because a page may have 32.", removed]));
     this.sumUp("pages", `${count(counts.fresh)} fresh`, `${count(sumOf(reasons))} not stored`);
   }
 
