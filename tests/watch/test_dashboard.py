@@ -16,6 +16,7 @@ from wheelcache.near_cache.outage_rule import OutageRule
 from wheelcache.pages.keys import NotPurgeable
 from wheelcache.pages.reasons import REASONS
 from wheelcache.runtime.steps import drive
+from wheelcache.watch.causes import NAMES
 from wheelcache.watch.dashboard.dashboard import ASSETS, Dashboard, asset
 from wheelcache.watch.dashboard.one_cache import Wanted
 from wheelcache.watch.dashboard.permissions import Permission
@@ -73,6 +74,7 @@ def test_the_page_is_given_what_it_needs_and_its_title():
     assert json.loads(CONFIG.search(page)[1]) == {
         "may_operate": True,
         "may_inspect": False,
+        "causes": NAMES,
         "reasons": {name: f"{reason.cause} {reason.advice}" for name, reason in REASONS.items()},
     }
     assert re.search("<title>Caches of mysite.settings . wheelcache</title>", page)

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from tests.watch.processes import run
-from tests.watch.published import Site, counted, steps_in, steps_of, steps_within
+from tests.watch.published import Site, counted, steps_in, steps_of
 from wheelcache import Cache
 from wheelcache.engine.stats import LOAD_BOUNDS
 from wheelcache.runtime.clock import SystemClock

@@ -1,6 +1,6 @@
 """Compare the same stretch of time before and after a moment, such as the start of a release.
 
-A document has ``at`` (the moment), ``text`` (the release, or the time), ``seconds`` (the length of each stretch),
+A document has ``at`` (the moment), ``release`` (its name, or empty), ``seconds`` (the length of each stretch),
 ``sentence``, ``before`` and ``after``, and ``groups``: the groups of keys whose misses changed most, each with
 ``name``, ``before`` and ``after`` (the share of its look-ups that missed, or null without look-ups), and ``cause`` (the
 most frequent cause of the additional misses, or null). ``before`` and ``after`` have ``hit_ratio``,
@@ -18,7 +18,7 @@ from wheelcache.engine.stats import GroupStats, Stats
 from wheelcache.watch.documents import percentiles_ms
 from wheelcache.watch.figures import CacheFigures
 from wheelcache.watch.key_groups import Groups
-from wheelcache.watch.releases import Release, clock
+from wheelcache.watch.releases import Release
 from wheelcache.watch.rows import NO_GROUP, group_of
 from wheelcache.watch.site import Site
 from wheelcache.watch.spans import Span
@@ -80,7 +80,7 @@ def compare(site: Site, figures: CacheFigures, mark: Release) -> dict[str, Any] 
     changes = changes_between(*(each.groups for each in sides))
     return {
         "at": mark.at,
-        "text": str(mark),
+        "release": mark.name,
         "seconds": seconds,
         "sentence": sentence_of(mark, before, after, changes),
         "before": _side(before, seconds),
@@ -135,9 +135,7 @@ def changes_between(before: Groups, after: Groups) -> list[Change]:
 
 def sentence_of(mark: Release, before: Stats, after: Stats, changes: Sequence[Change]) -> str:
     ratios = [f"{each.hit_ratio:.1%}" for each in (before, after)]
-    name = f" ({mark})" if mark.name else ""
-    figures = f"hit ratio {ratios[0]} before, {ratios[1] if after.requests else 'no look-ups'} after"
-    sentence = f"Since {clock(mark.at)}{name}: {figures}."
+    sentence = f"{ratios[0]} hits before, {ratios[1] if after.requests else 'no look-ups'} after."
     more = sum(each.more for each in changes)
     # A group that changed against the trend is only in the table.
     least = max(LEAST_MISSES, LEAST_SHARE * abs(more))

@@ -18,11 +18,13 @@ from wheelcache.pages.page_stats import PageStats
 from wheelcache.pages.reasons import REASONS
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.watch import comparison, documents
+from wheelcache.watch.causes import name_of
 from wheelcache.watch.console import (
     CommandFailed,
     Report,
     Row,
     Table,
+    count_of,
     date_of,
     printable,
     size_in_words,
@@ -171,7 +173,7 @@ def misses(caches: Caches, name: str | None) -> Report:
 def _misses(found: Row) -> Iterator[str | Table]:
     misses, by_cause = found["misses"], sorted(found["misses_by_cause"].items(), key=lambda each: -each[1])
     yield f"Cache {found['cache']!r}: {misses:,} of {found['requests']:,} look-ups missed"
-    causes = [{"cause": cause, "misses": number, "share": number / misses} for cause, number in by_cause if number]
+    causes = [{"cause": name_of(cause), "misses": n, "share": n / misses} for cause, n in by_cause if n]
     groups = [{**each, **_shown_of_group(each)} for each in found["groups"]]
     yield from (Table([rows], columns) for rows, columns in ((causes, CAUSE), (groups, GROUP)) if rows)
     yield from (f"{each[0].upper()}{each[1:]}" for each in found["advice"])
@@ -179,7 +181,7 @@ def _misses(found: Row) -> Iterator[str | Table]:
 
 def _shown_of_group(group: Row) -> Row:
     cause, number = max(group["misses_by_cause"].items(), key=lambda pair: pair[1])
-    main_cause = f"{cause} {number / group['misses']:.1%}" if number else None
+    main_cause = f"{name_of(cause)} {number / group['misses']:.1%}" if number else None
     return {GROUP[0]: group["name"] or "(other)", "main_cause": main_cause}
 
 
@@ -208,7 +210,9 @@ def compare(caches: Caches, name: str | None, before: float | None) -> Report:
 
 
 def _compared(found: Row) -> Iterator[str | Table]:
-    yield f"Cache {found['cache']!r}, {found['seconds']:,} seconds each: {printable(found['sentence'])}"
+    release = f" (release {printable(found['release'])})" if found["release"] else ""
+    since, sentence = date_of(found["at"]), printable(found["sentence"])
+    yield f"Cache {found['cache']!r} since {since}{release}, {found['seconds']:,} seconds each: {sentence}"
     sides = [{"side": side, **found[side]} for side in ("before", "after")]
     yield Table([sides], SIDE)
     groups = [
@@ -216,7 +220,7 @@ def _compared(found: Row) -> Iterator[str | Table]:
             "group_of_keys": each["name"] or "(other)",
             "miss_ratio_before": each["before"],
             "miss_ratio_after": each["after"],
-            "main_cause": each["cause"],
+            "main_cause": None if each["cause"] is None else name_of(each["cause"]),
         }
         for each in found["groups"]
     ]
@@ -248,14 +252,16 @@ def clear(caches: Caches, name: str | None) -> Report:
             size = shared.stats().size
             observer_of(shared).run(CLEAR)
             document.append({"cache": each, "workers": 1, "entries": size})
-            view.append(f"{each!r}: removed {size:,} entries.")
+            view.append(f"{each!r}: removed {count_of(size, 'entry', 'entries')}.")
             continue
         found = figures[each]
         site.ask(CLEAR, each)
         many = f"{found.workers} workers" if found.workers > 1 else f"worker {next(iter(found.processes)).pid}"
         size, within = found.stats.size, 2 * INTERVAL
         document.append({"cache": each, "workers": found.workers, "entries": size})
-        view.append(f"{each!r}: asked {many} to remove {size:,} entries, within {within:g} seconds.")
+        view.append(
+            f"{each!r}: asked {many} to remove {count_of(size, 'entry', 'entries')}, within {within:g} seconds."
+        )
     return Report(document, view)
 
 
@@ -281,11 +287,15 @@ def purge(caches: Caches, name: str | None, target: str) -> Report:
         failures += answers.failures
         removed = sum(answer["purged"] for _, answer in answers.good)
         is_empty = not removed and not answers.failures
-        outcome = "nothing was stored" if is_empty else f"removed {removed:,} pages in {len(answers.good)} workers"
+        outcome = (
+            "nothing was stored"
+            if is_empty
+            else f"removed {count_of(removed, 'page')} in {count_of(len(answers.good), 'worker')}"
+        )
         view.append(f"{each.name!r}: {outcome} for {target}.")
         document.append({"cache": each.name, "workers": len(answers.good), "pages": removed})
     if not document:
-        failures = ["There is no worker with an HTTP cache to ask."]
+        failures = ["No running worker has an HTTP cache."]
     return Report(document, view, "\n".join(failures) or None)
 
 

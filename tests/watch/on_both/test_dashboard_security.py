@@ -141,7 +141,7 @@ def test_no_preflight_is_granted(site, clock):
 
 def test_there_is_nothing_to_steal(site):
     """The page contains no token, and neither a page nor a button sets a cookie."""
-    assert config_of(site, site.browser()).keys() == {"may_operate", "may_inspect", "reasons"}
+    assert config_of(site, site.browser()).keys() == {"may_operate", "may_inspect", "causes", "reasons"}
     for method, urls in (("get", READS), ("post", ACTIONS)):
         for url in urls:
             assert "Set-Cookie" not in site.ask(site.browser(), method, url, headers=SENT)[1]

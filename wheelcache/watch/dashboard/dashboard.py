@@ -20,6 +20,7 @@ from wheelcache.pages.keys import check_purgeable
 from wheelcache.pages.reasons import REASONS
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.watch import documents
+from wheelcache.watch.causes import NAMES as CAUSES
 from wheelcache.watch.dashboard.inspection import Target, answers, ask
 from wheelcache.watch.dashboard.one_cache import Wanted, details, rehearsal
 from wheelcache.watch.dashboard.permissions import Permission, Permissions
@@ -89,6 +90,7 @@ class Dashboard:
         config = {
             "may_operate": Permission.OPERATE in granted,
             "may_inspect": Permission.INSPECT in granted,
+            "causes": CAUSES,
             "reasons": {name: f"{reason.cause} {reason.advice}" for name, reason in REASONS.items()},
         }
         # In a script element, only "<" can begin markup.
