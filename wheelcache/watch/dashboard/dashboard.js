@@ -4,7 +4,7 @@ import { Overview } from "./caches.js";
 import { choose, chosen, nameOfSpan, nameOfStretch, query, readAddress } from "./chosen.js";
 import { Details } from "./details.js";
 import { announce, byId, fillTable, node, set, write } from "./nodes.js";
-import { clock, duration, moment, plural } from "./words.js";
+import { clock, duration, moment, plural, zone } from "./words.js";
 
 const config = JSON.parse(byId("config").textContent);
 
@@ -115,7 +115,7 @@ function showChosen() {
 function showSpan({ span: { from, until, step, earliest }, at }) {
   view.span = chosen.stretch ? nameOfStretch(from, until, at) : nameOfSpan(chosen.span);
   write(byId("span-name"), view.span);
-  write(byId("span-note"), earliest > from + step ? `figures since ${moment(earliest, at)}` : "");
+  write(byId("span-note"), earliest > from + step ? `Figures since ${moment(earliest, at)}` : "");
 }
 
 /** Selects the cache whose details the server sent: the one in the address, or the server's choice. */
@@ -146,6 +146,7 @@ function show(figures) {
   byId("empty").hidden = figures.caches.length > 0;
   write(byId("title"), figures.title);
   write(byId("updated-line"), `Updated ${clock(figures.at)} by worker ${figures.this_worker}`);
+  write(byId("zone"), `Times are in ${zone()}`);
 }
 
 function showCaches() {

@@ -15,7 +15,7 @@ from string import Template
 from typing import Any, Final
 
 from wheelcache.cache import Cache
-from wheelcache.core import HOW_TO_CHANGE, REPORT
+from wheelcache.core import HOW_TO_CHANGE, IMPLEMENTATION, REPORT
 from wheelcache.pages.keys import check_purgeable
 from wheelcache.pages.reasons import REASONS
 from wheelcache.runtime.clock import SystemClock
@@ -36,7 +36,18 @@ from wheelcache.watch.rows import reading_of
 from wheelcache.watch.site import OVERVIEW, OverviewStep, Own, Site
 from wheelcache.watch.spans import Span
 
-_SCRIPTS: Final = ("dashboard", "caches", "chosen", "charts", "details", "inspection", "nodes", "words", "workers")
+_SCRIPTS: Final = (
+    "dashboard",
+    "caches",
+    "chosen",
+    "charts",
+    "details",
+    "groups",
+    "inspection",
+    "nodes",
+    "words",
+    "workers",
+)
 
 ASSETS: Final = {
     "dashboard.css": "text/css",
@@ -99,7 +110,7 @@ class Dashboard:
             title=html.escape(self._title),
             home=html.escape(home),
             config=encoded,
-            core=html.escape(f"{REPORT}. {HOW_TO_CHANGE}"),
+            core=html.escape(f"{REPORT}. {HOW_TO_CHANGE}") if IMPLEMENTATION == "python" else "",
         )
 
     def figures(
@@ -150,7 +161,7 @@ class Dashboard:
                 )
                 | (
                     details(each, site, span, wanted, found, events)
-                    | {"settings": self._settings(each.name)}
+                    | {"settings": [setting[:2] for setting in self._settings(each.name) if not setting[2]]}
                     | {"rehearsal": rehearsal(each.name, site, shows_texts=shows_texts)}
                     if each.name in named
                     else {}

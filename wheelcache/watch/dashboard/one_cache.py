@@ -127,7 +127,6 @@ def details(
         "groups": documents.groups(total),
         "store": documents.store(total.store),
         "pages": _pages(figures, total),
-        "cores": figures.cores,
         "workers": [_worker(each) for each in site.workers(name)],
     }
 
