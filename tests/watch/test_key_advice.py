@@ -120,7 +120,7 @@ def test_tags_deletes_and_clears_that_cause_a_fifth_of_the_misses_are_named():
     assert text == "dropped tags cause 30% and deletes cause 15% of its misses. Use narrower tags for keys."
     assert about_keys(cleared=5_000, new=15_000) == ["clears cause 25% of its misses. Clear the cache less often."]
     (text,) = about_keys({"product": {"hits": 10_000, "deleted": 4_000}}, deleted=6_000, new=14_000)
-    assert text == "deletes cause 30% of its misses. Delete fewer `product` keys."
+    assert text == "deletes cause 30% of its misses. Delete fewer 'product' keys."
     assert about_keys(tag=1_300, deleted=1_300, cleared=1_300, new=16_000) == []
     # Less than three of 100 look-ups.
     assert about_keys(tag=1_500, new=1_500, hits=50_000) == []

@@ -80,7 +80,7 @@ def _keys_lost_by(cause: MissCause, stats: Stats) -> str:
     misses = {name: group.misses_by_cause[cause.value] for name, group in stats.groups.items() if name}
     most = max(misses, key=misses.__getitem__, default="")
     is_most = bool(most) and misses[most] >= 0.5 * stats.misses_by_cause[cause.value]
-    return f"`{most}` keys" if is_most else "keys"
+    return f"{most!r} keys" if is_most else "keys"
 
 
 def _on_group(figures: CacheFigures, name: str, group: GroupStats) -> Iterable[str]:

@@ -25,9 +25,11 @@ const COLUMNS = [
 const TIME_COMPUTING = 6; // the column by which groups are sorted at first
 const OPTIONAL = { failures: "load_failures", refused: "refused" }; // columns that are hidden if all values are zero
 
-/** The figures of a group that are not in its row: a name, a value, and its format. */
+/** The figures of an open group, also those for which the row has no room on a phone: a name, a value, and its format. */
 const FIGURES = [
+  ["Look-ups", "requests", count],
   ["Hits", "hits", count],
+  ["Misses", "misses", count],
   ["Stale answers", "stale_hits", count],
   ["Values stored", "puts", count],
   ["Loads", "loads", count],
