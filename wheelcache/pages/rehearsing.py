@@ -22,6 +22,7 @@ from wheelcache.pages.reasons import Refusal, refusal
 from wheelcache.pages.rehearsal import Answer, Difference, Kind, answer_of, unclear
 from wheelcache.pages.rehearsed import Begin, Rehearsed
 from wheelcache.pages.request import Request, is_conditional
+from wheelcache.pages.site import Site
 from wheelcache.pages.variants import cookies
 from wheelcache.runtime.shared_objects import Lazy
 from wheelcache.timers.timers import Timers
@@ -84,12 +85,13 @@ class Rehearsal:
         options: the options of the cache. ``rehearse`` is also the share of the stored pages that are compared.
     """
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, site: Site) -> None:
         self._options = options
+        self._site = site
         self._share = options.rehearse or DEFAULT_SHARE
         self._lock = threading.Lock()
         # Made for the first difference.
-        self._timers = Lazy(partial(Timers, TICK, _call, clock=options.clock))
+        self._timers = Lazy(partial(Timers, TICK, _call, clock=site.clock))
         self.after_fork_in_child()
 
     # Counts.
@@ -156,7 +158,7 @@ class Rehearsal:
         if not is_chosen or not _is_comparable(request):
             return None
         announcement = self._options.status.forwarded("bypass", REHEARSAL)
-        run = Rehearsed(request, self._options, announcement)
+        run = Rehearsed(request, self._options, self._site, announcement)
         if request.traces is not None:
             request.traces.is_comparing = True
 
@@ -202,7 +204,7 @@ class Rehearsal:
         with self._lock:
             if view in self._reruns or len(self._reruns) < MOST_ROWS:
                 self._reruns[view] = self._reruns.get(view, 0) + 1
-        return Rehearsed(request, self._options, has_client=False)
+        return Rehearsed(request, self._options, self._site, has_client=False)
 
     def start(self, begin: Begin, run: Rehearsed) -> None:
         """Begin a rerun, or as soon as others have ended."""

@@ -116,7 +116,7 @@ class Run:
         self.is_rehearsed = storing.mode.name == REHEARSE
         if traces is None and self.is_rehearsed:
             traces = storing.rehearsal.traces()
-        most = None if options.tokens is None else options.max_body
+        most = None if storing.site.tokens is None else options.max_body
         self.notes = PageNotes(options.ignored, traces, most_blanked=most)
         self.stored = stored
         self.turn = turn
@@ -198,7 +198,7 @@ class Run:
         if page.length not in (None, self._size):
             self.give_up(WRONG_LENGTH)
             return
-        body, tokens = b"".join(self._chunks), self._storing.options.tokens
+        body, tokens = b"".join(self._chunks), self._storing.site.tokens
         if page.blanks is not None:
             blanked = self.notes.blanked
             if blanked is None or blanked.body != body:

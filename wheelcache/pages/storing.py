@@ -25,6 +25,7 @@ from wheelcache.pages.reasons import Refusal, refusal
 from wheelcache.pages.rehearsing import Rehearsal
 from wheelcache.pages.request import Request
 from wheelcache.pages.rules import Response
+from wheelcache.pages.site import Site
 from wheelcache.pages.stored_pages import UNSAFE, StoredPages
 from wheelcache.pages.variants import COOKIE, accepted_encodings, cookie_field, cookies
 
@@ -49,30 +50,32 @@ class Storing:
     """Stores the responses of an application, as far as the rules allow it.
 
     Args:
+        site: the site behind the cache.
         stored: the stored pages.
         mode: what the cache does with stored pages.
         rehearsal: the results of a rehearsal.
 
     Attributes:
-        options, stored, mode, figures, rehearsal: as given.
+        options, site, stored, mode, figures, rehearsal: as given.
         shared_pages: the pages that may lose cookies: those that are not for one visitor, as far as the Cache-Control
             of their last response says. The first visitor of any other page gets it with all cookies, since it may turn
             out to be private.
         clock, wall: return seconds: on a steady clock, and since 1970.
     """
 
-    __slots__ = ("clock", "figures", "mode", "options", "rehearsal", "shared_pages", "stored", "wall")
+    __slots__ = ("clock", "figures", "mode", "options", "rehearsal", "shared_pages", "site", "stored", "wall")
 
     def __init__(
-        self, options: Options, stored: StoredPages, mode: Mode, figures: Figures, rehearsal: Rehearsal
+        self, options: Options, site: Site, stored: StoredPages, mode: Mode, figures: Figures, rehearsal: Rehearsal
     ) -> None:
         self.options = options
+        self.site = site
         self.stored = stored
         self.mode = mode
         self.figures = figures
         self.rehearsal = rehearsal
         self.shared_pages = Facts[bool]()
-        self.clock, self.wall = options.clock, options.wall_clock
+        self.clock, self.wall = site.clock, site.wall_clock
 
     # Replies.
 
@@ -91,7 +94,7 @@ class Storing:
         return answer
 
     def _filled(self, page: Page, request: Request) -> Filled | None:
-        tokens = self.options.tokens
+        tokens = self.site.tokens
         if page.blanks is None or tokens is None:
             return None
         secret = tokens.secret((request.cookie or b"").decode("latin-1"))
@@ -179,8 +182,8 @@ class Storing:
             wall=self.wall(),
             seconds=seconds,
             rule=NO_RULE if options.page_rules is None else options.page_rules.of(request.host, request.path),
-            while_revalidate=options.stale_while_revalidate,
-            if_error=options.stale_if_error,
+            grace=options.grace,
+            fail_safe=options.fail_safe,
         )
 
     def _page(
@@ -200,9 +203,9 @@ class Storing:
         """
         if notes.refused is not None:
             return notes.refused
-        if self.options.companion and not notes.is_keyed:
+        if self.site.has_companion and not notes.is_keyed:
             return NO_COMPANION
-        if self.options.tokens is not None and may_hide_tokens(page.headers):
+        if self.site.tokens is not None and may_hide_tokens(page.headers):
             return HIDDEN
         page.fields |= notes.fields
         if page.blanks is not None and COOKIE in page.fields:
@@ -278,7 +281,7 @@ class Storing:
 
     def invalidate(self, request: Request, status: int, headers: Headers) -> None:
         """Remove the pages that a successful request with an unsafe method has outdated."""
-        if not (self.options.invalidate and rules.is_invalidating(request.method, status)):
+        if not rules.is_invalidating(request.method, status):
             return
         outdated = {self.stored.tag_of(request.host, request.path, request.query)}
         for name in (b"location", b"content-location"):
