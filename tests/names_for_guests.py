@@ -9,9 +9,10 @@ NAMES = {
     "core": "CoreClass HOW_TO_CHANGE IMPLEMENTATION REPORT",
     "core.access": "is_printable itself Serialized VersionedAccess",
     "core.contract": (
-        "BATCH CHANGED Core Counts KEEP_TTL Labels MissCause MISSING OUTDATED PRESENT Record RemovalCause "
+        "BATCH CHANGED Core Counts GroupRule KEEP_TTL Labels MissCause MISSING OUTDATED PRESENT Record RemovalCause "
         "Removals STORED Times TOO_HEAVY WAKE Watch"
     ),
+    "core.group_rules": "group_by_rules",
     "django_backend.backend": "wheel_caches WheelCache",
     "django_backend.redis_calls": "Awaited selection",
     "django_backend.site_settings": "aliases_of cache_in_words figures_directory site_identity use_release",

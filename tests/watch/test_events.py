@@ -242,14 +242,8 @@ def test_what_is_done_in_a_terminal_has_the_name_of_the_user_of_the_system(make,
     other.set("a", 1)
     clock.advance(INTERVAL)
     site_commands.clear([cache, other], None)
-    site_commands.reset([cache], "pages")
-    site_commands.reset([cache], None)
     by = f"by {pwd.getpwuid(os.geteuid()).pw_name}, in a terminal"
-    assert [(each.kind, each.cache, each.sentence()) for each in told(path, CLEARED, "reset")] == [
-        (CLEARED, None, by),
-        ("reset", "pages", by),
-        ("reset", None, by),
-    ]
+    assert [(each.kind, each.cache, each.sentence()) for each in told(path, CLEARED)] == [(CLEARED, None, by)]
 
 
 def test_what_clears_copies_is_told_only_if_it_is_not_the_code_of_the_site_that_did_it(make, path, clock):

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from math import inf
 from random import Random, SystemRandom
@@ -38,7 +38,7 @@ from sys import maxsize
 from typing import Any, Final
 from zlib import crc32
 
-from wheelcache.core import CoreClass
+from wheelcache.core import IMPLEMENTATION, CoreClass
 from wheelcache.core.access import Serialized
 from wheelcache.core.contract import (
     BATCH,
@@ -51,12 +51,14 @@ from wheelcache.core.contract import (
     TOO_HEAVY,
     WAKE,
     Counts,
+    GroupRule,
     Labels,
     Record,
     RemovalCause,
     Removals,
     Times,
 )
+from wheelcache.core.group_rules import group_by_rules
 from wheelcache.engine.options import MAX_JITTER
 from wheelcache.host_cache import statements as sql
 from wheelcache.host_cache.claims import Claims
@@ -170,7 +172,8 @@ class HostCore:
         self.completed = local.completed
         self.now, self.count_hit = local.now, local.count_hit
         self.count_stale_hit, self.count_load = local.count_stale_hit, local.count_load
-        self.group_by, self.groups, self.is_preliminary = local.group_by, local.groups, local.is_preliminary
+        self.groups, self.is_preliminary = local.groups, local.is_preliminary
+        self._rules: tuple[GroupRule, ...] = ()
         self.use_clock = local.use_clock
         self.note: Callable[[Any, int, int, int], object] | None = None
         self._notes_uses = False
@@ -180,6 +183,12 @@ class HostCore:
         self._swept = self._sweeps = self._swept_to = 0
         self._evicted_before: int | None = None
         self._removals = dict.fromkeys(RemovalCause, 0)
+
+    def group_by(self, rules: Iterable[GroupRule]) -> None:
+        rules = tuple(rules)
+        self._local.group_by(rules)
+        # The core in Python has one group.
+        self._rules = rules if IMPLEMENTATION == "compiled" else ()
 
     # Reading.
 
@@ -593,7 +602,7 @@ class HostCore:
 
     def scan(self, *, start: float = 0.0) -> HostScan:
         first, last = self.file.read(sql.ENDS) or (0, 0)
-        return HostScan(self.file, int(first + start * (last - first)) - 1, last)
+        return HostScan(self.file, int(first + start * (last - first)) - 1, last, self._rules)
 
     def keys(self, limit: int = maxsize) -> list[Any]:
         if limit <= BATCH:
@@ -656,15 +665,18 @@ class HostScan:
 
     Args:
         last, end: the places after which it begins, and to which it goes first.
+        rules: name the groups of the entries.
     """
 
-    def __init__(self, file: HostFile, last: int, end: int) -> None:
-        self._file = file
+    def __init__(self, file: HostFile, last: int, end: int, rules: Sequence[GroupRule]) -> None:
+        self._file, self._rules = file, rules
         self._last, self._end = last, end
         self._rounds = 3
 
     def step(self, count: int) -> list[Record]:
-        return [_record(key_of(name), *row) for name, *row in self.rows("key, value, fresh, gone, size, tags", count)]
+        rows = self.rows("key, value, fresh, gone, size, tags", count)
+        records = (_record(key_of(name), *row) for name, *row in rows)
+        return [each._replace(group=group_by_rules(self._rules, each.key)) for each in records]
 
     def keys(self, count: int) -> list[Any]:
         return [key_of(name) for (name,) in self.rows("key", count)]

@@ -4,7 +4,7 @@ A change of a miss ratio is listed only if it is beyond chance, by the z-test fo
 e-Handbook of Statistical Methods, section 7.3.3). The level of the test is divided by the number of compared groups
 (Bonferroni), since one of many groups differs by chance.
 
-A document has ``at`` (the moment), ``text`` (the release, or the time), ``seconds`` (the length of each stretch),
+A document has ``at`` (the moment), ``release`` (its name, or empty), ``seconds`` (the length of each stretch),
 ``sentence``, ``before`` and ``after``, and ``groups``: the groups of keys whose misses changed most, each with
 ``name``, ``before`` and ``after`` (the share of its look-ups that missed, or null without look-ups),
 ``requests_before`` and ``requests_after`` (its look-ups), and ``cause`` (the most frequent cause of the additional
@@ -186,7 +186,7 @@ def compare(site: Site, figures: CacheFigures, mark: Release) -> dict[str, Any]:
 
     If the sides cannot be compared, the document has only a sentence, with the reason.
     """
-    document = {"at": mark.at, "text": str(mark), "seconds": None, "before": None, "after": None, "groups": []}
+    document = {"at": mark.at, "release": mark.name, "seconds": None, "before": None, "after": None, "groups": []}
     spans = _spans(site, figures, mark)
     if isinstance(spans, str):
         return {**document, "sentence": spans}
@@ -197,7 +197,7 @@ def compare(site: Site, figures: CacheFigures, mark: Release) -> dict[str, Any]:
     return {
         **document,
         "seconds": spans[0].until - spans[0].since,
-        "sentence": sentence_of(mark, before, after, changes),
+        "sentence": sentence_of(before, after, changes),
         "before": before.document(),
         "after": after.document(),
         "groups": [each.row() for each in changes[:SHOWN_GROUPS]],
@@ -344,16 +344,14 @@ def differ(misses: int, requests: int, later_misses: int, later_requests: int, c
     return abs(z) > NormalDist().inv_cdf(1.0 - LEVEL / 2 / max(1, compared))
 
 
-def sentence_of(mark: Release, before: Side, after: Side, changes: Sequence[Change]) -> str:
-    head = f"Since release {mark.name}: " if mark.name else ""
-    sentence = head + " ".join(_sentences(before, after, changes))
-    return f"{sentence[0].upper()}{sentence[1:]}" if not head else sentence
+def sentence_of(before: Side, after: Side, changes: Sequence[Change]) -> str:
+    return " ".join(_sentences(before, after, changes))
 
 
 def _sentences(before: Side, after: Side, changes: Sequence[Change]) -> Iterator[str]:
     old, new = before.stats, after.stats
     if min(old.requests, new.requests) < LEAST_LOOKUPS:
-        yield f"too few look-ups to compare: {old.requests:,} before, {new.requests:,} after."
+        yield f"Too few look-ups to compare: {old.requests:,} before, {new.requests:,} after."
         return
     ratios = f"{old.hit_ratio:.1%} hits before, {new.hit_ratio:.1%} after"
     is_real = differ(old.misses, old.requests, new.misses, new.requests)

@@ -4,13 +4,11 @@ Times are in seconds since 1970. A value that is unknown, or a bound that is not
 ``wheelcache --json`` prints this document:
 
 - ``at``: when the document was made.
-- ``since``: when the figures of all caches were reset, or null.
 - ``looked_in``: the directories where the workers of the site publish.
 - ``problems``: a list of sentences, the worst problem first.
 - ``caches``: a list with an object for each cache:
 
   - ``name``.
-  - ``reset_at``: when the figures of this cache were reset, alone or together with all others, or null.
   - ``total``: the figures of all its workers together, including workers that have exited.
   - ``workers``: its living workers, oldest first. Each has figures, and also ``pid``, ``started``, ``published``,
     ``thread`` (the state of the wheel thread), ``lag`` (of that thread, in seconds) and ``core`` ("compiled" or
@@ -21,7 +19,7 @@ Times are in seconds since 1970. A value that is unknown, or a bound that is not
 - Over the last minute: ``answered_ratio_now`` (the share of look-ups that a near cache or the store behind it
   answered), ``hit_ratio_now``, ``stale_ratio_now`` (stale answers are neither hits nor misses) and
   ``requests_per_second``.
-- Since the reset or the start: ``answered_ratio``, ``hit_ratio``, ``stale_ratio``, ``requests``, ``hits``,
+- Since the start of the first worker: ``answered_ratio``, ``hit_ratio``, ``stale_ratio``, ``requests``, ``hits``,
   ``stale_hits``, ``misses``, ``puts``, ``evictions``, ``evicted_bytes``, ``expirations``, ``loads``,
   ``load_failures``, ``load_ms`` (the average load), ``stampedes_prevented`` and ``misses_by_cause`` (an object; the
   causes of keys that left long ago are estimates). The command ``misses`` also shows the groups of keys.
@@ -92,7 +90,6 @@ def cache(figures: CacheFigures, workers: Sequence[WorkerFigures]) -> dict[str, 
     """Return the figures of all workers together, and those of each worker."""
     return {
         "name": figures.name,
-        "reset_at": figures.reset_at,
         "total": _figures(figures),
         "workers": [{**worker(each), **_figures(each)} for each in workers],
     }

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import sqlite3
 
 CLEARED: Final = "cleared"
-RESET: Final = "reset"
 DELETED: Final = "deleted"
 INSPECTED: Final = "inspected"
 LOAD_FAILED: Final = "load failed"

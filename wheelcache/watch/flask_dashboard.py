@@ -36,8 +36,8 @@ def dashboard(guard: Guard, *, name: str = "wheelcache", user: Callable[[], obje
             it may use ``flask.request`` and ``session``; it may be a coroutine function. It returns the set of the
             user's permissions: "view_figures" lets the user view the page, "operate" also use its buttons, and
             "inspect" also find entries; to delete found entries, the user needs both. A response, such as a redirect to
-            the login, is sent instead; the guard may also abort. Any other return value results in a 403, and is logged
-            unless it is False or None.
+            the login, is sent instead; the guard may also abort. Any other return value results in a 403, and is
+            logged unless it is False or None.
         name: the name of the blueprint, and the prefix of its endpoints.
         user: called in the same way when a button is pressed, and returns the name of the user for the recent events.
             Without it, this is the user name of HTTP authentication, or the address that the request comes from.

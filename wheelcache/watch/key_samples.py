@@ -187,7 +187,7 @@ class KeySamples(PeriodicJob):
 
     def _counted(self) -> Misses:
         lookups, misses = Counter[str](), 0
-        for name, hits, stale_hits, _, _, _, by_cause in self._core.groups():
+        for name, hits, stale_hits, *_, by_cause in self._core.groups():
             lookups[name] = hits + stale_hits + sum(by_cause)
             misses += sum(by_cause)
         return Misses(Counter(), 0, misses, lookups)

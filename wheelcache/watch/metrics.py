@@ -65,7 +65,7 @@ class Metric:
 
 
 def _count(name: str) -> Callable[[CacheFigures], Mapping[str, float]]:
-    return lambda reading: {"": getattr(reading.counted, name)}
+    return lambda reading: {"": getattr(reading.stats, name)}
 
 
 def _if_any(value: float | None) -> Mapping[str, float]:
@@ -73,7 +73,7 @@ def _if_any(value: float | None) -> Mapping[str, float]:
 
 
 def _of_store(read: Callable[[StoreStats], Mapping[str, float]]) -> Callable[[CacheFigures], Mapping[str, float]]:
-    return lambda reading: {} if reading.counted.store is None else read(reading.counted.store)
+    return lambda reading: {} if reading.stats.store is None else read(reading.stats.store)
 
 
 def _of_store_calls(name: str) -> Callable[[CacheFigures], Mapping[str, float]]:
@@ -81,7 +81,7 @@ def _of_store_calls(name: str) -> Callable[[CacheFigures], Mapping[str, float]]:
 
 
 def _of_pages(read: Callable[[PageStats], Mapping[str, float]]) -> Callable[[CacheFigures], Mapping[str, float]]:
-    return lambda reading: {} if reading.counted.pages is None else read(reading.counted.pages)
+    return lambda reading: {} if reading.stats.pages is None else read(reading.stats.pages)
 
 
 def _by_view(pages: PageStats) -> Mapping[str, float]:
@@ -96,7 +96,7 @@ def _of_groups(name: str) -> Callable[[CacheFigures], Mapping[str, float]]:
 
     def read(reading: CacheFigures) -> Mapping[str, float]:
         found: Counter[str] = Counter()
-        for group, stats in reading.counted.groups.items():
+        for group, stats in reading.stats.groups.items():
             found[group or OTHERS] += getattr(stats, name)
         return found
 
@@ -109,7 +109,7 @@ def _page_count(name: str) -> Callable[[PageStats], Mapping[str, float]]:
 
 def store_calls(reading: CacheFigures) -> Mapping[str, CallStats]:
     """Return the calls of the store behind a near cache by operation; empty if there is no such store."""
-    store = reading.counted.store
+    store = reading.stats.store
     return {} if store is None else {"read": store.reads, "write": store.writes}
 
 
@@ -120,9 +120,9 @@ METRICS: Final = (
         Kind.COUNTER,
         "Look-ups of a key, by result: a value within its TTL, a stale value within its grace, or none.",
         lambda reading: {
-            "hit": reading.counted.hits,
-            "stale": reading.counted.stale_hits,
-            "miss": reading.counted.misses,
+            "hit": reading.stats.hits,
+            "stale": reading.stats.stale_hits,
+            "miss": reading.stats.misses,
         },
         "result",
     ),
@@ -151,7 +151,7 @@ METRICS: Final = (
         "request",
         Kind.COUNTER,
         "Look-ups that found no value, by cause. Causes of keys that left long ago are estimates.",
-        lambda reading: reading.counted.misses_by_cause,
+        lambda reading: reading.stats.misses_by_cause,
         "cause",
     ),
     *(
@@ -169,7 +169,7 @@ METRICS: Final = (
         Kind.WORST,
         "Points by which the miss ratio of a group of keys has risen since a release of the last hour; 0 unless that "
         "is a problem.",
-        lambda reading: {group or OTHERS: reading.rises.get(group, 0.0) for group in reading.counted.groups},
+        lambda reading: {group or OTHERS: reading.rises.get(group, 0.0) for group in reading.stats.groups},
         "group",
     ),
     Metric(
@@ -217,7 +217,7 @@ METRICS: Final = (
         "entry",
         Kind.COUNTER,
         "Entries that were removed, by cause.",
-        lambda reading: reading.counted.removals,
+        lambda reading: reading.stats.removals,
         "cause",
     ),
     Metric(
@@ -225,7 +225,7 @@ METRICS: Final = (
         "bytes",
         Kind.COUNTER,
         "Bytes of the evicted entries; absent unless entries are weighed in bytes.",
-        lambda reading: _if_any(reading.counted.evicted_weight if reading.weighs_bytes else None),
+        lambda reading: _if_any(reading.stats.evicted_weight if reading.weighs_bytes else None),
     ),
     Metric("entries", "entry", Kind.LEVEL, "Entries in memory.", _count("size")),
     Metric(

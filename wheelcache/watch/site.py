@@ -26,7 +26,7 @@ from wheelcache.errors import CacheClosed, FileUnusable
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.watch.event_log import Event, add_events, events_in
 from wheelcache.watch.figures import COMBINERS, CacheFigures, Process, Sum, WorkerFigures
-from wheelcache.watch.group_tables import LoadStep, loads_since, reset_groups, totals_in
+from wheelcache.watch.group_tables import LoadStep, loads_since, totals_in
 from wheelcache.watch.held_file import this_process
 from wheelcache.watch.inquiries import Inspector, add_request
 from wheelcache.watch.observers import observer_of
@@ -47,14 +47,11 @@ from wheelcache.watch.tables import (
     LOOKUPS,
     NUMBERS,
     OF_NAME,
-    RESET,
     SETTINGS,
     STEP,
     TOTAL,
     WORKER,
-    WORKER_RESET,
     encoded,
-    put,
 )
 
 if TYPE_CHECKING:
@@ -171,12 +168,6 @@ class Site:
         if publication is None or publication.cannot_publish():
             return True
         return self._include is Own.UNSEEN and cache.name not in known
-
-    @property
-    def reset_at(self) -> float | None:
-        """The time when all figures were reset together, in seconds since 1970; None if they never were."""
-        times = [at for file in self.files for at in file.read(_reset_at, list[float])]
-        return max(times, default=None)
 
     @property
     def nothing_found(self) -> str | None:
@@ -313,24 +304,21 @@ class Site:
         living, dead = _processes(db, file)
         self._edges[file.path] = self._edge(each.published for each in living.values())
         found, names = {}, {}
-        for number, name, since, published, reset_at, *settings in db.execute(
-            f"SELECT id, name, since, published, at, {', '.join(SETTINGS)} FROM caches LEFT JOIN resets ON cache = id"
+        for number, name, since, published, *settings in db.execute(
+            f"SELECT id, name, since, published, {', '.join(SETTINGS)} FROM caches"
         ):
             names[number] = bytes(name).decode(errors="surrogatepass")
             by_name = dict(zip(SETTINGS, settings, strict=True))
-            found[number] = Sum(since=since, published=published, reset_at=reset_at, settings=by_name)
+            found[number] = Sum(since=since, published=published, settings=by_name)
         # Every other table has rows of these caches only: see ``tidying``.
-        for kind, number, killed, *row in db.execute(
-            f"SELECT kind, cache, killed, {', '.join(COUNTS)} FROM counts WHERE kind IN ({TOTAL}, {RESET})"
+        for number, killed, *row in db.execute(
+            f"SELECT cache, killed, {', '.join(COUNTS)} FROM counts WHERE kind = {TOTAL}"
         ):
-            setattr(found[number], "counts" if kind == TOTAL else "base", tuple(row))
-            found[number].killed = max(found[number].killed, killed)
+            found[number].counts, found[number].killed = tuple(row), killed
         for number, paths in paths_in(db).items():
             found[number].paths = paths
-        for number, groups in totals_in(db, (TOTAL, STEP)).items():
+        for number, groups in totals_in(db).items():
             found[number].groups = groups
-        for number, groups in totals_in(db, (RESET,)).items():
-            found[number].base_groups = groups
         for number, processes, *gauges in db.execute(
             f"SELECT cache, group_concat(DISTINCT process), {_TOGETHER} FROM workers"
             f" WHERE process NOT IN ({', '.join('?' * len(dead))}) GROUP BY cache",
@@ -345,7 +333,7 @@ class Site:
             one.published = max(each.published for each in one.processes.values())
         return {names[number]: one for number, one in found.items()}
 
-    # Events, requests, resets.
+    # Events and requests.
 
     def is_shared(self, name: str) -> bool:
         """Return whether the workers of the site share figures and requests of the cache ``name``."""
@@ -439,39 +427,6 @@ class Site:
         for file in self.files:
             file.write(partial(put_mode, name=name, mode=mode))
 
-    def reset(self, name: str | None = None) -> None:
-        """Reset the figures to zero, for all readers.
-
-        Args:
-            name: the name of the cache; None for all caches.
-
-        Raises:
-            OSError, FileUnusable: if the reset cannot be stored.
-        """
-        where, given = ("cache > 0", ()) if name is None else (OF_NAME, (encoded(name),))
-        now = SystemClock.time()
-
-        def reset(db: sqlite3.Connection) -> None:
-            for kind, base in ((TOTAL, RESET), (WORKER, WORKER_RESET)):
-                # The published counts are the base, since the unpublished counts of a killed worker are lost.
-                db.execute(
-                    f"INSERT OR REPLACE INTO counts SELECT {base}, place, cache, {', '.join(NUMBERS)}"
-                    f" FROM counts WHERE kind = {kind} AND {where}",
-                    given,
-                )
-            db.execute(f"DELETE FROM paths WHERE {where}", given)
-            reset_groups(db, where, given)
-            db.execute(f"DELETE FROM rehearsals WHERE {where}", given)
-            db.execute(
-                f"INSERT OR REPLACE INTO resets SELECT cache, ? FROM counts WHERE kind = {TOTAL} AND {where}",
-                (now, *given),
-            )
-            if name is None:
-                put(db, "resets", [(0, now)])
-
-        for file in self.files:
-            file.write(reset)
-
 
 _SUMS: Final = {name: f"sum({' + '.join(columns)})" for name, columns in _SUMMED.items()}
 
@@ -533,27 +488,18 @@ def _overview_step(row: Row) -> OverviewStep:
     return OverviewStep._make(sum(row[place] for place in places) for places in _PLACES)
 
 
-def _reset_at(db: sqlite3.Connection) -> list[float]:
-    return [at for (at,) in db.execute("SELECT at FROM resets WHERE cache = 0")]
-
-
 def _workers_in(file: SiteFile, name: str, db: sqlite3.Connection) -> list[tuple[Sum, dict[str, Any]]]:
     """Return the figures of a cache in each living process, and the facts about the process."""
     living, _ = _processes(db, file)
-    counts: dict[int, dict[int, Row]] = {WORKER: {}, WORKER_RESET: {}}
-    for kind, process, *row in db.execute(
-        f"SELECT kind, place, {', '.join(COUNTS)} FROM counts WHERE kind IN ({WORKER}, {WORKER_RESET}) AND {OF_NAME}",
-        (encoded(name),),
-    ):
-        counts[kind][process] = tuple(row)
+    query = f"SELECT place, {', '.join(COUNTS)} FROM counts WHERE kind = {WORKER} AND {OF_NAME}"
+    counts = {process: tuple(row) for process, *row in db.execute(query, (encoded(name),))}
     found = []
     for process, *gauges in db.execute(
         f"SELECT process, {_TOGETHER} FROM workers WHERE {OF_NAME} GROUP BY process", (encoded(name),)
     ):
         if process in living:
             one = Sum(gauges=dict(zip(GAUGES_OF_WORKER, gauges, strict=True)))
-            one.counts = counts[WORKER].get(process, NOTHING)
-            one.base = counts[WORKER_RESET].get(process, NOTHING)
+            one.counts = counts.get(process, NOTHING)
             found.append((one, {"worker": process, **living[process]._asdict()}))
     return found
 

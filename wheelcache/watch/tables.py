@@ -2,14 +2,12 @@
 
 - ``counts``: all counts, in rows of equal shape that can be added up. ``kind`` is the period of a row: ``TOTAL``, since
   the file was made; the seconds of a step, whose start is in ``place``; or ``WORKER``, the life of one process, whose
-  number is in ``place``. ``RESET`` and ``WORKER_RESET`` rows are copies of the ``TOTAL`` and ``WORKER`` rows at the
-  time of a reset.
+  number is in ``place``.
 - ``caches``: the names, the settings that were published last, and the time since which there are counts.
 - ``processes``: the processes that publish.
 - ``workers``: the gauges of each cache in each process.
-- ``resets``: the time when the figures of a cache were reset. Cache 0 stands for all caches.
 - ``paths``: the paths with most responses that were not stored, by reason, and with most variants, by header: see
-  ``page_paths``. A reset removes them.
+  ``page_paths``.
 - ``group_names``, ``groups``, ``group_hours``: the counts of the groups of keys, in total and by steps: see
   ``key_groups``.
 - ``releases``: the starts of workers with another release: see ``releases``.
@@ -48,9 +46,7 @@ KEPT: Final = HOUR + LONG_STEP
 """Seconds for which the shorter steps are kept: a little more than an hour, since charts may end some seconds ago."""
 
 TOTAL: Final = 0
-RESET: Final = 1
-WORKER: Final = 2
-WORKER_RESET: Final = 3
+WORKER: Final = 1
 
 LEVELS: Final = ("entries", "memory", "started", "killed")
 """The columns in addition to the counts. Of a step: entries and bytes at its end (0 bytes unless entries are
@@ -85,7 +81,7 @@ PUBLISHED: Final = "UPDATE caches SET published = ? WHERE id IN"
 OF_NAME: Final = "cache = (SELECT id FROM caches WHERE name = ?)"
 """The condition for the rows of a cache. The argument is its encoded name."""
 
-OF_WORKER: Final = f"counts WHERE kind IN ({WORKER}, {WORKER_RESET}) AND place"
+OF_WORKER: Final = f"counts WHERE kind = {WORKER} AND place"
 
 
 def _columns(*names: str) -> str:
@@ -102,7 +98,6 @@ CREATE TABLE processes (
 CREATE TABLE workers (
     process INTEGER, number INTEGER, cache INTEGER, {_columns(*GAUGES_OF_WORKER)},
     PRIMARY KEY (process, number)) WITHOUT ROWID;
-CREATE TABLE resets (cache INTEGER PRIMARY KEY, at DEFAULT 0);
 CREATE TABLE paths (
     cache INTEGER, kind TEXT, name BLOB, document DEFAULT '', PRIMARY KEY (cache, kind, name)) WITHOUT ROWID;
 CREATE TABLE group_names (id INTEGER PRIMARY KEY, cache INTEGER, name TEXT, UNIQUE (cache, name));

@@ -63,7 +63,6 @@ _LEFT: Final = (
         f"DELETE FROM {table} WHERE cache NOT IN (SELECT id FROM caches)"
         for table in ("counts", "paths", "groups", "group_hours", "group_names", "rehearsals", "modes")
     ),
-    "DELETE FROM resets WHERE cache != 0 AND cache NOT IN (SELECT id FROM caches)",
 )
 
 

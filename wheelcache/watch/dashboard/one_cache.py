@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from math import ceil, floor, isfinite
+from math import floor, isfinite
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -12,7 +12,7 @@ from wheelcache.engine.stats import MISSES, REMOVALS, Stats
 from wheelcache.watch import documents
 from wheelcache.watch.comparison import compare, mark_in
 from wheelcache.watch.dashboard.refusals import Refused
-from wheelcache.watch.event_log import CLEARED, KILLED, RESET, Event
+from wheelcache.watch.event_log import CLEARED, KILLED, Event
 from wheelcache.watch.figures import CacheFigures, WorkerFigures
 from wheelcache.watch.problems import NO_PROBLEM, Problem, in_words
 from wheelcache.watch.rehearsal_results import COUNTED, findings, result_of
@@ -28,7 +28,7 @@ MOST_FINDINGS: Final = 100
 CHARTED_GROUPS: Final = 6
 """The groups with a line of their own in the chart of the computing time."""
 
-MARKED: Final = {CLEARED: "Cleared", RESET: "Figures reset", KILLED: "Ended abruptly:"}
+MARKED: Final = {CLEARED: "Cleared", KILLED: "Ended abruptly:"}
 """The kinds of events that are marked in the charts, and their first words."""
 
 NOTHING_COMPARED: Final = "none"
@@ -72,22 +72,13 @@ class Wanted(NamedTuple):
         return cls(None, since, until, compared)
 
     def span(self, site: Site) -> Span:
-        """Return the complete steps of the span, without those that began before a reset of all figures."""
-        reset = ceil((site.reset_at or 0.0) / STEP) * STEP
-        if self.seconds is None:
-            return site.span(max(self.since, reset), self.until)
-        return site.span(max(site.edge - self.seconds, reset))
-
-    def is_since_reset(self, figures: CacheFigures, site: Site) -> bool:
-        """Return whether the span is the time since the reset of a cache, whose counts are known exactly."""
-        return self.seconds is not None and (figures.reset_at or 0.0) > site.edge - self.seconds
+        """Return the complete steps of the span."""
+        return site.span(self.since, self.until) if self.seconds is None else site.span(site.edge - self.seconds)
 
     def words(self, figures: CacheFigures, site: Site) -> str:
         """Return the name of the span of a cache, at the beginning of a sentence."""
         if self.seconds is None:
             return "In this span"
-        if self.is_since_reset(figures, site):
-            return f"Since the reset {in_words(site.time - (figures.reset_at or 0.0))} ago"
         age = site.time - (figures.since or 0.0)
         if age < self.seconds:
             return f"Since the start {in_words(max(0.0, age))} ago"
@@ -137,11 +128,9 @@ def details(
         span: the complete steps of the wanted span.
         problems, events: those of the site.
     """
-    name, span = figures.name, span.beginning_at(figures.reset_at or 0.0)
+    name = figures.name
     within = site.within(figures, span, wanted.whole(site, span).until, CHARTED_GROUPS)
     total = within.total()
-    if wanted.is_since_reset(figures, site):
-        total = figures.stats
     steps, releases = within.steps(span), site.releases()
     mark = wanted.mark(releases, span, figures.since or 0.0)
     return {
@@ -154,7 +143,6 @@ def details(
         "groups": documents.groups(total),
         "store": documents.store(total.store),
         "pages": _pages(figures, total),
-        "cores": figures.cores,
         "workers": [_worker(each) for each in site.workers(name)],
     }
 
@@ -272,7 +260,7 @@ def _store_times(total: Stats) -> dict[str, Any]:
 
 
 def _pages(figures: CacheFigures, total: Stats) -> dict[str, Any] | None:
-    """Return the pages of the span, with the paths since the reset or the start."""
+    """Return the pages of the span, with the paths since the start of the first worker."""
     if figures.stats.pages is None:
         return None
     since_start = documents.pages(figures.stats.pages) or {}
