@@ -69,7 +69,7 @@ class PageNotes:
         is_rerun: whether the run repeats an earlier one for a comparison. It must change nothing, such as the session.
         view: the name of the view, for the figures; None if the application does not give it.
         route: the pattern of the paths of the view, as the framework writes it; None if the framework found no view.
-        view_path: the dotted path of the view; "" if it is unknown.
+        middleware: the dotted paths of the middleware of the framework.
         tags: the tags of the page, to which the application may add: see ``HTTPCache.delete_tags``.
         uncalled: for companions: the copies of each part whose reads are watched.
         ignored, traces: for companions, which read the request on behalf of the application: the reads that do not
@@ -89,7 +89,7 @@ class PageNotes:
     is_rerun = False
     view: str | None = None
     route: str | None = None
-    view_path = ""
+    middleware: Collection[str] = ()
 
     def __init__(
         self, ignored: IgnoredReads = NOTHING_IGNORED, traces: Reads | None = None, *, most_blanked: int | None = None

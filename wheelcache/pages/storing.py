@@ -154,19 +154,20 @@ class Storing:
             freshness = self._freshness(request, response, 0.0, TRIED)
         page = self._page(response, "", without(response.headers, {b"set-cookie"}), freshness, notes.view)
         page.blanks = None if notes.blanked is None else notes.blanked.blanks
-        if body is not None and len(body) > self.options.max_body:
+        length = response.single(b"content-length")
+        if length is not None and length.isdigit() and int(length) > self.options.max_body:
             yield TOO_LONG
         yield from self._refusals(page, notes, request, lost)
         if body is None:
             return
         page.fill(body if page.blanks is None else page.blanks.body)
-        if request.cookie and (why := shown_cookie(page, request.cookie, request)) is not None:
-            yield why
+        if request.cookie and (shown := shown_cookie(page, request.cookie, request)) is not None:
+            yield shown
         if self.options.tokens is not None:
             is_compressed = page.blanks is None and content_coding(page.headers) == GZIP
-            why = self.options.tokens.refused(page.body, is_compressed=is_compressed)
-            if why is not None:
-                yield why
+            foreign = self.options.tokens.refused(page.body, is_compressed=is_compressed)
+            if foreign is not None:
+                yield foreign
 
     def without_lost(self, request: Request, response: Response) -> Response:
         """Return a response without the cookies that the page loses, unless it is for one visitor and the application
