@@ -134,7 +134,7 @@ class AsgiCache:
         self._sessions = options.sessions
         self._find_session = self._sessions.find_in_bytes
         self._mode = pages.mode
-        self._tokens = options.tokens
+        self._tokens = pages.storing.site.tokens
         self._lost = options.lost
         self._tasks: set[asyncio.Task[None]] = set()
 

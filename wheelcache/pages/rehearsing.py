@@ -27,6 +27,7 @@ from wheelcache.pages.rehearsal import Answer, Difference, Kind, answer_of, uncl
 from wheelcache.pages.rehearsed import Begin, Rehearsed
 from wheelcache.pages.request import Request, is_conditional
 from wheelcache.pages.rules import Response
+from wheelcache.pages.site import Site
 from wheelcache.pages.variants import cookies
 from wheelcache.runtime.shared_objects import Lazy
 from wheelcache.timers.timers import Timers
@@ -116,12 +117,13 @@ class Rehearsal:
         options: the options of the cache. ``rehearse`` is also the share of the stored pages that are compared.
     """
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, site: Site) -> None:
         self._options = options
+        self._site = site
         self._share = options.rehearse or DEFAULT_SHARE
         self._lock = threading.Lock()
         # Made for the first difference.
-        self._timers = Lazy(partial(Timers, TICK, _call, clock=options.clock))
+        self._timers = Lazy(partial(Timers, TICK, _call, clock=site.clock))
         self.after_fork_in_child()
 
     # Counts.
@@ -174,7 +176,7 @@ class Rehearsal:
         key = f"{request.key} {values}"
         if Need(IGNORE_QUERY) in found.needs:
             key = key.replace(request.query, _tracking.normalized(request.query), 1)
-        now, until = self._options.clock(), self._would_be_stored.find(key)
+        now, until = self._site.clock(), self._would_be_stored.find(key)
         if until is not None and now < until:
             return True
         self._would_be_stored.add(key, now + LIFETIME)
@@ -267,7 +269,7 @@ class Rehearsal:
         if not is_chosen or not _is_comparable(request):
             return None
         announcement = self._options.status.forwarded("bypass", REHEARSAL)
-        run = Rehearsed(request, self._options, announcement)
+        run = Rehearsed(request, self._options, self._site, announcement)
         if request.traces is not None:
             request.traces.is_comparing = True
 
@@ -315,7 +317,7 @@ class Rehearsal:
         with self._lock:
             if view in self._reruns or len(self._reruns) < MOST_ROWS:
                 self._reruns[view] = self._reruns.get(view, 0) + 1
-        return Rehearsed(request, self._options, has_client=False, lost=lost)
+        return Rehearsed(request, self._options, self._site, has_client=False, lost=lost)
 
     def start(self, begin: Begin, run: Rehearsed) -> None:
         """Begin a rerun, or as soon as others have ended."""

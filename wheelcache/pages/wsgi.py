@@ -128,7 +128,7 @@ class WsgiCache:
         self._sessions = options.sessions
         self._find_session = self._sessions.find_in_text
         self._mode = pages.mode
-        self._tokens = options.tokens
+        self._tokens = pages.storing.site.tokens
         self._lost = options.lost
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:

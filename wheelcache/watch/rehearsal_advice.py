@@ -33,7 +33,7 @@ NONE: Final = Outcome(0, 0.0, {})
 BYPASS: Final = "bypass()"
 
 _NAMES: Final = re.compile(r'"([^"]*)"')
-_FUNCTIONS: Final = re.compile(r"^(bypass|grace|ttl|without_cookies)\(")
+_FUNCTIONS: Final = re.compile(r"(bypass|fail_safe|grace|ttl|without_cookies)\(")
 
 
 class Trial(NamedTuple):
