@@ -154,7 +154,12 @@ def make_cache(site: Site, name: str, given: Mapping[str, Any]) -> PageCache:
     use_release()
     if apps.ready:
         options.ignored.load()
-    return DjangoPages(options, replace(site, tokens=CsrfTokens() if fills else None))
+    facts: dict[str, Any] = {
+        "tokens": CsrfTokens() if fills else None,
+        # LocaleMiddleware chooses the language by it.
+        "value_cookies": frozenset([settings.LANGUAGE_COOKIE_NAME.encode()]),
+    }
+    return DjangoPages(options, replace(site, **facts))
 
 
 def _check_cookies(options: Options) -> None:

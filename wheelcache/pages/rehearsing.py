@@ -217,7 +217,10 @@ class Rehearsal:
         most = self._options.max_body
         ignored = found.lost | notes.token_cookies
         answer = answer_of(response.status, response.headers, body, ignored=ignored, most=most, tokens=notes.tokens)
-        compared = Compared(view, found.fields, is_keyed=False, is_new=True, lost=found.lost, row=found.row)
+        again = request.repeated()
+        compared = Compared(
+            view, found.fields, is_keyed=False, is_new=True, lost=found.lost, row=found.row, repeated=again
+        )
         self._compare(request, request.without_client(found.fields), answer, begin, answer, compared)
 
     def _of_another_server(self, run: Tried) -> Difference | None:
@@ -284,7 +287,7 @@ class Rehearsal:
         rule = NO_RULE if rules is None else rules.of(request.host, request.path)
         # A page that depends on a cookie, but is for visitors without it, is one for all of them.
         sent = cookies(reduced.cookie or b"") or {}
-        is_keyed = not sent.keys() <= rule.value_cookies
+        is_keyed = not sent.keys() <= rule.value_cookies | self._site.value_cookies
         return Compared(page.view, page.fields, is_keyed=is_keyed, is_new=is_new, pattern=self._patterns.get(page.view))
 
     def _compare(
@@ -298,9 +301,14 @@ class Rehearsal:
         """
         try:
             reruns = _Reruns(self, request, reduced, begin, compared)
-            is_keyed, is_new = compared.is_keyed, compared.is_new
             Comparison(
-                stored, is_keyed=is_keyed, is_new=is_new, rerun=reruns.begin, report=reruns.report, end=reruns.end
+                stored,
+                is_keyed=compared.is_keyed,
+                is_new=compared.is_new,
+                rerun=reruns.begin,
+                repeat=None if compared.repeated is None else reruns.repeat,
+                report=reruns.report,
+                end=reruns.end,
             ).begin(answer)
         except Exception:
             logger.exception("An answer was not compared with the stored page.")
@@ -380,6 +388,7 @@ class Compared(NamedTuple):
         pattern: the pattern of a rule for its view; None if it is unknown.
         lost: the cookies that it would lose with the rules that it needs.
         row: the row of its obstacles; "" if it was stored.
+        repeated: the request of the visitor; None if it is not repeated.
     """
 
     view: str | None
@@ -389,6 +398,7 @@ class Compared(NamedTuple):
     pattern: str | None = None
     lost: frozenset[bytes] = frozenset()
     row: str = ""
+    repeated: Request | None = None
 
 
 class _Reruns:
@@ -418,7 +428,15 @@ class _Reruns:
             heard("too many comparisons at the same time")
             return
         self._size = self._size or size
-        request = self._request.without_client(self._compared.fields)
+        self._begin_run(self._request.without_client(self._compared.fields), delay, heard)
+
+    def repeat(self, delay: float, heard: Heard, size: int) -> None:
+        """Begin a run with the request of the visitor."""
+        if self._compared.repeated is not None:
+            self._begin_run(self._compared.repeated, delay, heard)
+
+    def _begin_run(self, request: Request, delay: float, heard: Heard) -> None:
+        rehearsal = self._rehearsal
         run = rehearsal.new_run(request, self._compared.view, self._compared.lost)
 
         def ended(answer: Answer | str) -> None:
@@ -456,7 +474,7 @@ class _Reruns:
             self._traces.is_comparing = False
 
 
-VERDICTS: Final = {Kind.EQUAL: PROVED, Kind.NOISE: PROVED, Kind.OUTDATED: REFUTED, Kind.WRONG: REFUTED}
+VERDICTS: Final = {Kind.EQUAL: PROVED, Kind.NOISE: PROVED, Kind.OUTDATED: PROVED, Kind.WRONG: REFUTED}
 """The kinds of counts for the outcomes of comparisons with a ``row``."""
 
 

@@ -259,7 +259,10 @@ class Storing:
             yield WHOLE_COOKIE
         if request.has_session and COOKIE not in page.fields and not page.fields >= self.options.sessions.fields:
             yield SESSION
-        if page.freshness.value_cookies is not None and (why := _of_visitor(page, request)) is not None:
+        if (
+            page.freshness.value_cookies is not None
+            and (why := _of_visitor(page, request, self.site.value_cookies)) is not None
+        ):
             yield why
         if not request.is_safe:
             yield UNSAFE
@@ -365,12 +368,15 @@ def _without_tokens(response: Response, blanked: Blanked | None) -> Response:
     return Response(response.status, [pair for pair in response.headers if not blanked.is_of_the_visitor(pair)])
 
 
-def _of_visitor(page: Page, request: Request) -> Refusal | None:
+def _of_visitor(page: Page, request: Request, value_cookies: frozenset[bytes]) -> Refusal | None:
     """Return the reason if the page depends on a cookie that the visitor has, and only a rule gives it a lifetime.
 
     The author of such a page did not say that it may be used again: it may show the visitor's basket.
+
+    Args:
+        value_cookies: see ``Site``.
     """
-    values, header = page.freshness.value_cookies or (), request.cookie
+    values, header = value_cookies.union(page.freshness.value_cookies or ()), request.cookie
     if header is None:
         return None
     # A header that frameworks may read differently is refused elsewhere, if the page depends on a single cookie.

@@ -242,7 +242,9 @@ def test_the_line_of_the_template_that_reads_is_found(make_site, site_settings, 
     ]
     what, line = read
     site = make_site()
-    assert (what, str(tmp_path / template), line, None) in [read[:4] for read in traced(site, site.app, f"/rendered/{template}").found]
+    assert (what, str(tmp_path / template), line, None) in [
+        read[:4] for read in traced(site, site.app, f"/rendered/{template}").found
+    ]
 
 
 @pytest.mark.pairs(full="make_site", of="target")
