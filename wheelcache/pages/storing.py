@@ -259,11 +259,8 @@ class Storing:
             yield WHOLE_COOKIE
         if request.has_session and COOKIE not in page.fields and not page.fields >= self.options.sessions.fields:
             yield SESSION
-        if (
-            page.freshness.value_cookies is not None
-            and (why := _of_visitor(page, request, self.site.value_cookies)) is not None
-        ):
-            yield why
+        if page.freshness.value_cookies is not None:
+            yield from _of_visitor(page, request, page.freshness.value_cookies | self.site.value_cookies)
         if not request.is_safe:
             yield UNSAFE
         if b"accept-encoding" in page.fields and (why := _refused_encoding(page, request)) is not None:
@@ -368,23 +365,22 @@ def _without_tokens(response: Response, blanked: Blanked | None) -> Response:
     return Response(response.status, [pair for pair in response.headers if not blanked.is_of_the_visitor(pair)])
 
 
-def _of_visitor(page: Page, request: Request, value_cookies: frozenset[bytes]) -> Refusal | None:
-    """Return the reason if the page depends on a cookie that the visitor has, and only a rule gives it a lifetime.
+def _of_visitor(page: Page, request: Request, value_cookies: frozenset[bytes]) -> Iterator[Refusal]:
+    """Yield the reason if the page depends on a cookie that the visitor has, and only a rule gives it a lifetime.
 
     The author of such a page did not say that it may be used again: it may show the visitor's basket.
 
     Args:
         value_cookies: see ``Site``.
     """
-    values, header = value_cookies.union(page.freshness.value_cookies or ()), request.cookie
+    header = request.cookie
     if header is None:
-        return None
+        return
     # A header that frameworks may read differently is refused elsewhere, if the page depends on a single cookie.
     for name in sorted(cookies(header) or {COOKIE: b""}):
-        if name not in values and (COOKIE in page.fields or cookie_field(name) in page.fields):
+        if name not in value_cookies and (COOKIE in page.fields or cookie_field(name) in page.fields):
             depends = f"depends on the cookie {name.decode('latin-1')}, which this visitor has"
-            return refusal("visitor", f"{depends}; only a rule gives it a lifetime", cookie=name)
-    return None
+            yield refusal("visitor", f"{depends}; only a rule gives it a lifetime", cookie=name)
 
 
 def _refused_encoding(page: Page, request: Request) -> Refusal | None:

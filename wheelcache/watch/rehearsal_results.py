@@ -166,7 +166,7 @@ def _duration(seconds: float) -> str:
     for unit, size in (("day", 86_400), ("hour", 3600), ("minute", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}s"
-    return f"{seconds:.0f} seconds"
+    return f"{max(seconds, 1.0):.0f} seconds"
 
 
 def findings(result: Result, *, shows_texts: bool) -> Iterator[tuple[str, list[str]]]:
