@@ -11,8 +11,7 @@
 - ``group_names``, ``groups``, ``group_hours``: the counts of the groups of keys, in total and by steps: see
   ``key_groups``.
 - ``releases``: the starts of workers with another release: see ``releases``.
-- ``rehearsals`` and ``modes``: the results of rehearsals, and the modes of HTTP caches: see ``rehearsals``. A reset
-  removes the results.
+- ``rehearsals`` and ``modes``: the results of rehearsals, and the modes of HTTP caches: see ``rehearsals``.
 - ``key_samples``: hashes of some keys of each cache in each process, and its misses of values that others have: see
   ``key_samples``.
 - ``events``: recent events. ``inquiries`` and ``answers``: see ``inquiries``.
