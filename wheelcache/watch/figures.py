@@ -239,7 +239,8 @@ class Sum:
 
     def _common(self) -> dict[str, Any]:
         bounds = self.gauges or self.settings
-        hits, stale_hits, misses, store_hits, seconds = (int(self.gauges.get(name, 0)) for name in MINUTE)
+        *counts, seconds = (self.gauges.get(name, 0) for name in MINUTE)
+        hits, stale_hits, misses, store_hits = map(int, counts)
         return {
             "stats": self._stats(subtracted(self.counts, self.base), changes(self.groups, self.base_groups)),
             "minute": Rate(hits, stale_hits, misses, store_hits if self._has("store") else None, seconds),
