@@ -9,7 +9,7 @@ import pytest
 from tests.watch.behind import use_store
 from tests.watch.published import INTERVAL, look
 from wheelcache.core import IMPLEMENTATION
-from wheelcache.engine.stats import COUNTERS, MISSES
+from wheelcache.engine.stats import COUNTERS, MISSES, Stats
 from wheelcache.errors import FileUnusable
 from wheelcache.near_cache.near_cache import NearCache
 from wheelcache.near_cache.outage_rule import OutageRule
@@ -18,7 +18,7 @@ from wheelcache.pages.reasons import REASONS
 from wheelcache.runtime.steps import drive
 from wheelcache.watch.causes import NAMES
 from wheelcache.watch.dashboard.dashboard import ASSETS, Dashboard, asset
-from wheelcache.watch.dashboard.one_cache import Wanted
+from wheelcache.watch.dashboard.one_cache import Wanted, hits_in_words
 from wheelcache.watch.dashboard.permissions import Permission
 from wheelcache.watch.dashboard.refusals import Refused
 from wheelcache.watch.dashboard.responses import HEADERS, Request, respond
@@ -488,6 +488,34 @@ def test_all_figures_are_of_the_wanted_span(make, clock):
     cause = "new or long gone" if IMPLEMENTATION == "compiled" else "unknown"
     assert only_card(late)["history"]["misses"].keys() == {cause}
     assert only_card(early)["history"]["at"][-1] <= edge - 120
+
+
+def test_a_worker_shows_figures_from_its_first_seconds_on(make, clock):
+    cache = make()
+    cache.set("a", 1)
+    for _ in range(4):
+        cache.get("a")
+    clock.advance(INTERVAL)
+    (worker,) = only_card(dashboard(cache).figures())["workers"]
+    assert worker["now"]["hit_ratio"] == 1.0
+    assert worker["now"]["requests_per_second"] >= 4 / INTERVAL
+
+
+def test_limits_that_are_added_up_come_with_the_number_of_workers(make, another_worker, clock):
+    make(max_entries=60).set("a", 1)
+    clock.advance(INTERVAL)
+    alone = only_card(dashboard(cache := make(max_entries=60)).figures())["now"]
+    another_worker("pages", 4242, entries=60, max_entries=60)
+    together = only_card(dashboard(cache).figures())["now"]
+    assert (alone["in_workers"], together["in_workers"]) == (None, 2)
+    assert together["max_entries"] > 60
+
+
+@pytest.mark.parametrize(
+    ("hits", "misses", "words"), [(0, 0, "no look-ups"), (1, 0, "1 look-up, a hit"), (3, 1, "75.0% hits")]
+)
+def test_the_share_of_hits_in_words(hits, misses, words):
+    assert hits_in_words(Stats(hits=hits, misses=misses)) == words
 
 
 def test_the_sentence_says_what_is_wrong_and_where_to_look(make, clock):

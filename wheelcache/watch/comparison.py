@@ -231,8 +231,10 @@ def _spans(site: Site, figures: CacheFigures, mark: Release) -> tuple[Span, Span
     """Return the stretches before and after ``mark``, or the reason why there are none in a sentence."""
     releases = [each.at for each in site.releases()]
     edge = site.edge
-    kept = max(edge - DAY, figures.since or 0.0)
-    first = max([kept, *(each for each in releases if each < mark.at)])
+    kept = edge - DAY
+    # The cache may be younger. A start after the mark is that of a clock which was set back.
+    starts = *releases, figures.since or 0.0
+    first = max([kept, *(each for each in starts if each < mark.at)])
     last = min([edge, *(each for each in releases if each > mark.at)])
     length = LONG_STEP if mark.at - min(last - mark.at, mark.at - first) < edge - HOUR else STEP
     # The step of the mark is on neither side.

@@ -227,7 +227,8 @@ class Sum:
 
     def _common(self) -> dict[str, Any]:
         bounds = self.gauges or self.settings
-        hits, stale_hits, misses, store_hits, seconds = (int(self.gauges.get(name, 0)) for name in MINUTE)
+        *counts, seconds = (self.gauges.get(name, 0) for name in MINUTE)
+        hits, stale_hits, misses, store_hits = map(int, counts)
         return {
             "stats": self._stats(),
             "minute": Rate(hits, stale_hits, misses, store_hits if self._has("store") else None, seconds),
