@@ -1,6 +1,7 @@
 """The choice of the core: the compiled one, unless it is missing or the other one is requested."""
 
 import html
+import json
 import os
 import re
 import shutil
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.scripts import run_python
+from wheelcache.core.how_to_compile import how_to_compile
 
 pytestmark = pytest.mark.deep
 
@@ -322,3 +324,34 @@ def test_a_wheel_without_the_compiled_core_is_tagged_for_every_python_and_platfo
     assert "Root-Is-Purelib: true" in about
     assert {"wheelcache/core/python_core.py", "wheelcache/django_backend/migrations/0001_initial.py"} <= {*names}
     assert not [each for each in names if each.endswith((".so", ".c", ".pyx", ".pxi"))]
+
+
+def test_in_the_virtual_environment_of_a_checkout_the_advice_is_to_make_it_again(tmp_path, monkeypatch):
+    core = tmp_path / "wheelcache" / "core"
+    core.mkdir(parents=True)
+    for each in (core / "_core.pyx", tmp_path / "Makefile"):
+        each.touch()
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / ".venv"))
+    assert how_to_compile(core).endswith(f"then run make run again in {tmp_path}.")
+
+
+@pytest.mark.parametrize(
+    ("installed", "argument"),
+    [
+        ({"url": "file:///src/wheelcache", "dir_info": {}}, "/src/wheelcache"),
+        (
+            {"url": "https://example.com/w", "vcs_info": {"vcs": "git", "requested_revision": "v1"}},
+            "'wheelcache @ git+https://example.com/w@v1'",
+        ),
+    ],
+)
+def test_elsewhere_the_advice_is_the_command_that_installs_it_again(tmp_path, monkeypatch, installed, argument):
+    about = tmp_path / "wheelcache-1.dist-info"
+    core = tmp_path / "wheelcache" / "core"
+    for each in (about, core):
+        each.mkdir(parents=True)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: wheelcache\nVersion: 1\n")
+    (about / "direct_url.json").write_text(json.dumps(installed))
+    monkeypatch.syspath_prepend(tmp_path)
+    command = f"{sys.executable} -m pip install --force-reinstall --no-deps --no-cache-dir {argument}"
+    assert how_to_compile(core).endswith(f"then run {command}.")
