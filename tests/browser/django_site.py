@@ -34,7 +34,7 @@ settings.configure(
         "copies": {
             "BACKEND": "wheelcache.django_backend.TieredCache",
             "LOCATION": "copies",
-            "OPTIONS": {**OPTIONS, "L2": "down", "FAIL_SAFE": True},
+            "OPTIONS": {**OPTIONS, "L2": "down", "FAIL_SAFE": 300},
         },
         # No server listens on this port.
         "down": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": "redis://127.0.0.1:1"},

@@ -92,6 +92,5 @@ def test_take_with_right_arguments_of_a_hit_returns_it():
     cache = Cache(clock=ManualClock())
     cache.set("k", 1)
     assert (
-        cache.get_or_load("k", lambda: 2, 60, grace=5, refresh_ahead=0.5, fail_safe=5, timeout=3, negative_ttl=1)
-        == 1
+        cache.get_or_load("k", lambda: 2, 60, grace=5, refresh_ahead=0.5, fail_safe=5, timeout=3, negative_ttl=1) == 1
     )

@@ -63,6 +63,7 @@ def test_of_each_kind_the_first_matching_rule_counts():
     [
         (5, "rules must be a list of pairs, such as .*, not 5"),
         ("/x", "rules must be a list of pairs"),
+        ({"/x": ttl(1)}, "rules must be a list of pairs"),
         ([("/x", ttl(1)), "/y"], r"rules\[1\] must be a pair of a pattern and a rule, such as .*, not '/y'"),
         ([("/x",)], r"rules\[0\] must be a pair"),
         ([(5, ttl(1))], r"rules\[0\] must be a pair"),
@@ -126,7 +127,7 @@ def test_ttl_is_the_lifetime_of_a_page_whatever_its_headers_say(control):
 def test_ttl_stores_nothing_that_must_not_be_stored_and_skips_no_validation():
     for headers in ([(b"cache-control", b"private")], [(b"cache-control", b"no-store")], [(b"set-cookie", b"a=1")]):
         response = rules.Response(200, headers)
-        assert rules.refusal(response, authorized=False) is not None
+        assert next(rules.refusals(response, authorized=False), None) is not None
     assert not freshness(b"no-cache", ttl(60)).is_useful
 
 

@@ -153,7 +153,7 @@ def test_what_is_no_terminal_gets_the_whole_table_and_no_colours_whatever_the_en
     assert done.returncode == 0
     assert "\x1b" not in done.stdout
     headline, headings, *_ = done.stdout.splitlines()
-    assert (headline.strip(), "hit ratio" in headings) == ("Cache 'site' is healthy", True)
+    assert (headline.strip(), "hit ratio" in headings) == ("No problem in the last minute", True)
     watching = site.run("--watch", FORCE_COLOR="1")
     assert (watching.returncode, watching.stdout) == (1, "")
 

@@ -33,7 +33,7 @@ CARD = {
     *("workers", "history", "times", "settings", "store", "pages"),
     *("recent", "groups", "rehearsal", "sentence", "comparison", "marks"),
 }
-PRESENT = {"entries", "max_entries", "bytes", "max_bytes"}
+PRESENT = {"entries", "max_entries", "bytes", "max_bytes", "in_workers"}
 FIGURES = {
     *("requests", "requests_per_second", "hit_ratio", "answered_ratio", "stale_ratio", "evictions_per_second"),
     *("load_failures", "store_errors"),
@@ -203,6 +203,7 @@ def test_the_groups_of_keys_are_those_that_took_most_time_first_and_only_in_deta
         "hit_ratio": 0.0,
         "puts": 1,
         "loads": 1,
+        "load_failures": 0,
         "load_seconds": 2.0,
         "refused": 0,
     }
@@ -486,7 +487,9 @@ def test_all_figures_are_of_the_wanted_span(make, clock):
 def test_the_sentence_says_what_is_wrong_and_where_to_look(make, clock):
     cache = make("copies")
     (good,) = dashboard(cache).figures()["caches"]
-    assert good["sentence"] == {"state": "good", "text": "Healthy; there were no look-ups.", "place": None}
+    text = good["sentence"].pop("text")
+    assert re.fullmatch(r"No problem in the last minute\. Since the start \d+ (s|min) ago: no look-ups\.", text)
+    assert good["sentence"] == {"state": "good", "place": None, "group": None}
     near = NearCache(cache, 60.0, OutageRule(None), fail_safe=300.0)
 
     def fails():

@@ -21,7 +21,7 @@ def by_cause(**misses):
 
 
 def group(hits=0, puts=0, **misses):
-    return (hits, 0, puts, 0, 0.0, 0, *by_cause(**misses).values())
+    return (hits, 0, puts, 0, 0, 0.0, 0, *by_cause(**misses).values())
 
 
 def about_keys(groups=None, *, hits=50_000, evictions=3_050, load_seconds=0.0, core="compiled", gauges=None, **misses):

@@ -154,7 +154,12 @@ def make_cache(site: Site, name: str, given: Mapping[str, Any]) -> PageCache:
     use_release()
     if apps.ready:
         options.ignored.load()
-    return DjangoPages(options, replace(site, tokens=CsrfTokens() if fills else None))
+    facts: dict[str, Any] = {
+        "tokens": CsrfTokens() if fills else None,
+        # LocaleMiddleware chooses the language by it.
+        "value_cookies": frozenset([settings.LANGUAGE_COOKIE_NAME.encode()]),
+    }
+    return DjangoPages(options, replace(site, **facts))
 
 
 def _check_cookies(options: Options) -> None:
@@ -262,6 +267,7 @@ class _Watched(_Tagged):
         if notes.is_rerun:
             save_no_session()
         if notes.traces is not None:
+            notes.middleware = settings.MIDDLEWARE
             record_writes(notes.traces, SessionBase, HttpResponseBase, ENDS)
             _watch_parameters(request, notes.traces, watch)
         request.COOKIES, request.META = cookies.copy(), meta.copy()
@@ -299,7 +305,9 @@ class _Watched(_Tagged):
         """Refuse pages that depend on something that was not read from the request."""
         request, notes = self.request, self._notes
         if request.resolver_match is not None:
-            notes.view = request.resolver_match.view_name or request.resolver_match._func_path
+            found = request.resolver_match
+            notes.view = found.view_name or found._func_path
+            notes.route = found.route
         language, zone = get_language(), timezone.get_current_timezone()
         if language == self._language != settings.LANGUAGE_CODE and not _chooses_languages():
             notes.refuse("language", "language of an earlier request")

@@ -9,8 +9,9 @@ text, also with slashes, and no other character is special. Of the rules of each
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -35,6 +36,18 @@ class PageRule:
     grace: float | None = None
     fail_safe: float | None = None
     lost_cookies: frozenset[bytes] | None = None
+
+    @property
+    def source(self) -> str:
+        """The call that makes the rule, as Python code."""
+        if self.lost_cookies is not None:
+            return f"without_cookies({', '.join(json.dumps(name.decode()) for name in sorted(self.lost_cookies))})"
+        if self.ttl is not None:
+            names = [name.decode() for name in sorted(self.value_cookies)]
+            return f"ttl({self.ttl:g}, cookies={json.dumps(names)})" if names else f"ttl({self.ttl:g})"
+        if self.fail_safe is not None:
+            return f"fail_safe({self.fail_safe:g})"
+        return "bypass()" if self.grace is None else f"grace({self.grace:g})"
 
 
 NO_RULE: Final = PageRule()
@@ -103,6 +116,7 @@ class PageRules:
     """The rules of a site.
 
     Attributes:
+        given: the pairs of patterns and rules.
         rules: the matchers of the host and the path, and what the rule says, in the order of the rules.
 
     Raises:
@@ -110,7 +124,8 @@ class PageRules:
     """
 
     def __init__(self, rules: Iterable[tuple[str, PageRule]]) -> None:
-        self.rules = [_checked(f"rules[{index}]", rule) for index, rule in enumerate(rules)]
+        self.given = [*rules]
+        self.rules = [_checked(f"rules[{index}]", rule) for index, rule in enumerate(self.given)]
 
     def of(self, host: str, path: str) -> PageRule:
         """Return what the rules say about a page.
@@ -145,7 +160,7 @@ Matcher = Callable[[str], bool]
 
 def listed(option: str, given: Any) -> list[Any]:
     """Check that the rules are in a list or another iterable. Return a list."""
-    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
         raise TypeError(f"{option} must be a list of pairs, {ACCEPTED}, not {options.shown(given)}")
     return list(given)
 
@@ -183,6 +198,11 @@ def _is_host(text: str) -> bool:
     return match is not None and (
         text in ("*", "localhost") or text[0] == "[" or bool(match[2]) or "." in text.strip(".")
     )
+
+
+def matches(pattern: str, text: str) -> bool:
+    """Return whether a path, one character for each byte, matches the pattern of a rule for every host."""
+    return _matcher(pattern)(text)
 
 
 def _matcher(pattern: str) -> Matcher:

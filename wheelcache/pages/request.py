@@ -105,6 +105,7 @@ class Request(Protocol):
         key: the key of the page.
         cookie: the header Cookie, or None.
         host, path, query: as ``keys.page_key`` receives them, the path with the script name.
+        root: the script name.
         is_plain: whether it is a GET without ``SPECIAL_HEADERS``, except ``KEYED_HEADERS``.
         has_session: whether it may have a session.
         loses_cookies: whether the visitor has sent cookies that the page loses, which it no longer contains.
@@ -120,6 +121,7 @@ class Request(Protocol):
     host: str
     path: str
     query: str
+    root: str
     is_plain: bool
     has_session: bool
     loses_cookies: bool
@@ -133,8 +135,14 @@ class Request(Protocol):
     def value(self, name: bytes) -> bytes | None:
         """Return the value of a header, or None."""
 
+    def of_the_server(self, name: str) -> str:
+        """Return the value of SERVER_NAME or SERVER_PORT."""
+
     def raw(self, names: tuple[bytes, ...]) -> Raw:
         """Return the values of headers."""
+
+    def repeated(self) -> Request:
+        """Return a copy of the request without its body, for a run without a client."""
 
     def without_client(self, fields: frozenset[bytes]) -> Request:
         """Return a request for the same page that contains nothing of the client: see ``named_headers``."""

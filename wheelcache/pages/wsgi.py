@@ -33,6 +33,7 @@ from wheelcache.pages.request import (
 )
 from wheelcache.pages.rules import CONDITIONS
 from wheelcache.pages.run import BODY, ERROR, FILE, WRITE, Forward, Run
+from wheelcache.pages.tried import TriedRun
 from wheelcache.pages.variants import Raw, Variants, environ_name, is_safe_text
 from wheelcache.runtime.worker_pool import WorkerPool
 
@@ -50,6 +51,9 @@ KEYED: Final = frozenset(map(environ_name, KEYED_HEADERS))
 REPLACED: Final = tuple(map(environ_name, CONDITIONS))
 NOT_SENT: Final = frozenset(name.decode() for name in FOR_THE_CACHE)
 NONE: Final[frozenset[str]] = frozenset()
+
+FROM_CLIENT: Final = ("HTTP_", "REMOTE_")
+NO_FIELDS: Final[frozenset[bytes]] = frozenset()
 
 READING: Final = frozenset(["read", "read1", "readinto", "readinto1", "readline", "readlines"])
 """The methods that read the body of a request."""
@@ -76,7 +80,8 @@ class WsgiRequest:
         self.loses_cookies = loses_cookies
         self.environ = environ
         self.host: str = environ.get("HTTP_HOST", "")
-        self.path: str = environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")
+        self.root: str = environ.get("SCRIPT_NAME", "")
+        self.path: str = self.root + environ.get("PATH_INFO", "")
         self.query: str = environ.get("QUERY_STRING", "")
         self.traces: Reads | None = environ.get(WHY)
         self.cookie = environ["HTTP_COOKIE"].encode("latin-1") if "HTTP_COOKIE" in environ else None
@@ -85,8 +90,16 @@ class WsgiRequest:
         value = self.environ.get(environ_name(name))
         return None if value is None else value.encode("latin-1")
 
+    def of_the_server(self, name: str) -> str:
+        return str(self.environ.get(name, ""))
+
     def raw(self, names: tuple[bytes, ...]) -> Raw:
         return (*(self.environ.get(environ_name(name)) for name in names),)
+
+    def repeated(self) -> WsgiRequest:
+        own = {name: each for name, each in self.environ.items() if name.startswith(FROM_CLIENT)}
+        reduced = self.without_client(NO_FIELDS).environ | own
+        return WsgiRequest(self.key, reduced, is_plain=False, has_session=self.has_session)
 
     def without_client(self, fields: frozenset[bytes]) -> WsgiRequest:
         environ = self.environ
@@ -171,7 +184,7 @@ class WsgiCache:
         if isinstance(decision, Forward):
             return self._app(given, partial(_start_forwarded, decision, start_response))
         if isinstance(decision, Run):
-            if decision.is_rehearsed:
+            if isinstance(decision, TriedRun):
                 decision.begin_rerun = self._queue_rerun
             return _Exchange(decision, start_response).respond(self._app, environ)
         if isinstance(decision, Rehearsed):

@@ -41,7 +41,8 @@ Times are in seconds since 1970. A value that is unknown, or a bound that is not
 - ``misses_by_cause``: an object with the number of misses for each cause.
 - ``groups``: the groups of keys, those that took most time to compute first. Each has ``name`` (a view, for pages;
   empty for all other keys), ``requests``, ``hits``, ``stale_hits``, ``misses``, ``hit_ratio``, ``misses_by_cause``,
-  ``puts`` (stored values), ``loads``, ``load_seconds`` and ``refused`` (pages of the view that were not stored).
+  ``puts`` (stored values), ``loads``, ``load_failures`` (those of the loads that failed), ``load_seconds`` and
+  ``refused`` (pages of the view that were not stored).
 - ``advice``: a list of sentences about keys: see ``key_advice``.
 """
 
@@ -120,7 +121,8 @@ def misses(figures: CacheFigures) -> dict[str, Any]:
 def groups(stats: Stats) -> list[dict[str, Any]]:
     """Return the groups of keys that were used, those that took most time to compute first. The group of all other keys
     has an empty name."""
-    names = ("requests", "hits", "stale_hits", "misses", "puts", "loads", "load_seconds", "misses_by_cause")
+    loads = ("loads", "load_failures", "load_seconds")
+    names = ("requests", "hits", "stale_hits", "misses", "puts", *loads, "misses_by_cause")
     refused = {} if stats.pages is None else stats.pages.refused_by_view
     found = [
         {
@@ -186,9 +188,11 @@ def _percentile(buckets: Sequence[int], share: float) -> float | None:
 
 
 def present(figures: CacheFigures) -> dict[str, Any]:
-    """Return the present size of a cache."""
+    """Return the present size of a cache, and the number of workers whose limits are added up; None if there is one
+    limit."""
     total = totals(figures.stats, figures)
-    return {name: total[name] for name in PRESENT}
+    in_workers = figures.workers if figures.workers > 1 and not figures.is_shared else None
+    return {**{name: total[name] for name in PRESENT}, "in_workers": in_workers}
 
 
 def worker(figures: WorkerFigures) -> dict[str, Any]:

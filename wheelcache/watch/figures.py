@@ -133,6 +133,8 @@ class CacheFigures(Figures):
         killed: the number of workers that ended abruptly, since the first one.
         published: the time of the last publication, in seconds since 1970; None if there was none.
         full_pages: the pages that had too many variants, those with most of them first.
+        rises: the points by which the miss ratios of groups of keys have risen since the last release, by name, as far
+            as they are a problem: see ``comparison.worse_groups``. Empty unless the reader has looked for them.
     """
 
     name: str
@@ -141,6 +143,7 @@ class CacheFigures(Figures):
     killed: int
     published: float | None
     full_pages: tuple[FullPage, ...]
+    rises: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def workers(self) -> int:

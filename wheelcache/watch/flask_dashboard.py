@@ -104,8 +104,10 @@ def _user() -> str:
 
 def caches_of_app() -> list[Cache]:
     """Return the caches of the app and of its pages, including those that have not been used."""
-    pages = [each.cache for each in current_app.extensions.get(PAGES, ())]
-    return [*(each.engine for each in _backends()), *pages]
+    backends, pages = _backends(), [each.cache for each in current_app.extensions.get(PAGES, ())]
+    for each in backends:
+        each.note_sessions(current_app._get_current_object())  # type: ignore[attr-defined]
+    return [*(each.engine for each in backends), *pages]
 
 
 def _settings_of(name: str) -> list[Setting]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from wheelcache.engine.stats import MOST_GROUPS
 from wheelcache.watch.key_groups import (
@@ -226,6 +226,27 @@ def groups_between(db: sqlite3.Connection, cache: bytes, since: int, until: int)
                 within = [row for start, row in unpacked(document).items() if since <= start < until]
                 found[names[number]] = added(found[names[number]], sum_of(within))
     return {name: row for name, row in found.items() if any(row)}
+
+
+class LoadStep(NamedTuple):
+    """The loads of a group in a step: those that returned, and those that failed."""
+
+    loads: int
+    load_failures: int
+
+
+def loads_since(db: sqlite3.Connection, since: int) -> list[tuple[str, str, int, LoadStep]]:
+    """Return the names of a cache and a group, the start of a step, and the loads, for the steps with any, oldest
+    first."""
+    return [
+        (bytes(cache).decode(errors="surrogatepass"), group, start, LoadStep(loads - failures, failures))
+        for cache, group, start, loads, failures in db.execute(
+            "SELECT caches.name, group_names.name, place, loads, load_failures FROM groups"
+            " JOIN group_names ON group_names.id = groups.name JOIN caches ON caches.id = groups.cache"
+            f" WHERE kind = {STEP} AND place >= ? AND loads > 0 ORDER BY place",
+            (since,),
+        )
+    ]
 
 
 def seconds_between(

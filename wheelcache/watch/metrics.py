@@ -21,6 +21,7 @@ from wheelcache.cache import Cache
 from wheelcache.near_cache.store_stats import CallStats, StoreStats
 from wheelcache.pages.page_stats import PageStats
 from wheelcache.pages.reasons import REASONS
+from wheelcache.watch.comparison import worse_groups
 from wheelcache.watch.figures import CacheFigures
 from wheelcache.watch.site import Own, Site, own_figures
 
@@ -90,6 +91,18 @@ def _by_view(pages: PageStats) -> Mapping[str, float]:
     return found
 
 
+def _of_groups(name: str) -> Callable[[CacheFigures], Mapping[str, float]]:
+    """Return a reader of a count of the groups of keys, at most 65 of them."""
+
+    def read(reading: CacheFigures) -> Mapping[str, float]:
+        found: Counter[str] = Counter()
+        for group, stats in reading.stats.groups.items():
+            found[group or OTHERS] += getattr(stats, name)
+        return found
+
+    return read
+
+
 def _page_count(name: str) -> Callable[[PageStats], Mapping[str, float]]:
     return lambda pages: {"": getattr(pages, name)}
 
@@ -140,6 +153,24 @@ METRICS: Final = (
         "Look-ups that found no value, by cause. Causes of keys that left long ago are estimates.",
         lambda reading: reading.stats.misses_by_cause,
         "cause",
+    ),
+    *(
+        Metric(f"group_{name}", unit, Kind.COUNTER, description, _of_groups(count), "group")
+        for name, count, unit, description in (
+            ("requests", "requests", "request", "Look-ups, by the group of their keys."),
+            ("misses", "misses", "request", "Look-ups that found no value, by the group of their keys."),
+            ("loads", "loads", "load", "Loads, including those that raised an exception, by the group of their keys."),
+            ("load_failures", "load_failures", "load", "Loads that raised an exception, by the group of their keys."),
+        )
+    ),
+    Metric(
+        "group_miss_rise_ratio",
+        "ratio",
+        Kind.WORST,
+        "Points by which the miss ratio of a group of keys has risen since a release of the last hour; 0 unless that "
+        "is a problem.",
+        lambda reading: {group or OTHERS: reading.rises.get(group, 0.0) for group in reading.stats.groups},
+        "group",
     ),
     Metric(
         "page_responses",
@@ -328,7 +359,11 @@ def read_site(caches: Iterable[Cache]) -> list[CacheFigures]:
     Args:
         caches: the caches of this process.
     """
-    return Site(caches, Own.UNPUBLISHED).figures_by_name(_to_be_sent)
+    site = Site(caches, Own.UNPUBLISHED)
+    found = site.figures_by_name(_to_be_sent)
+    for each in found:
+        each.rises = {change.name: change.rise for change in worse_groups(site, each)}
+    return found
 
 
 def read_process(caches: Iterable[Cache]) -> list[CacheFigures]:

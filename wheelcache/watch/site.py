@@ -26,7 +26,7 @@ from wheelcache.errors import CacheClosed, FileUnusable
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.watch.event_log import Event, add_events, events_in
 from wheelcache.watch.figures import COMBINERS, CacheFigures, Process, Sum, WorkerFigures
-from wheelcache.watch.group_tables import totals_in
+from wheelcache.watch.group_tables import LoadStep, loads_since, totals_in
 from wheelcache.watch.held_file import this_process
 from wheelcache.watch.inquiries import Inspector, add_request
 from wheelcache.watch.observers import observer_of
@@ -35,7 +35,7 @@ from wheelcache.watch.publisher import INTERVAL
 from wheelcache.watch.recorder import Recorder
 from wheelcache.watch.rehearsals import Outcome, modes_in, put_mode, rehearsed_in
 from wheelcache.watch.releases import TOGETHER, Release, releases_in
-from wheelcache.watch.rows import COUNTS, NOTHING, Row, reading_of
+from wheelcache.watch.rows import COUNTS, NOTHING, Row, group_of, reading_of
 from wheelcache.watch.site_file import USE, SiteFile, lives
 from wheelcache.watch.spans import Span, Within
 from wheelcache.watch.tables import (
@@ -67,6 +67,7 @@ _SUMMED: Final[dict[str, tuple[str, ...]]] = {
     **{name: (name,) for name in (*LOOKUPS, "evictions", "load_failures")},
     "store_errors": ("read_errors", "write_errors"),
     **{name: (name,) for name in ("loads", "load_timeouts", "refreshes_dropped", "pages_variants_removed")},
+    "misses_lost": ("misses_evicted", "misses_unknown"),
     "store_refused": ("read_refused", "write_refused"),
     "store_calls": tuple(f"{kind}_{place}" for kind in ("read", "write") for place in range(len(LOAD_BOUNDS) + 1)),
 }
@@ -80,6 +81,9 @@ WITHOUT_STORE: Final = tuple(_SUMMED)[: -len(("store_refused", "store_calls"))]
 
 OverviewStep = namedtuple("OverviewStep", _SUMMED, defaults=(0,) * (len(_SUMMED) - len(OVERVIEW)))  # type: ignore[misc]
 """The counts of all workers in a step, for the overview and for problems."""
+
+LoadRow = tuple[str, str, int, LoadStep]
+"""The names of a cache and of a group, the start of a step, and the loads in it."""
 
 RECENTLY: Final = 600
 """Seconds for which problems look back."""
@@ -240,6 +244,19 @@ class Site:
         """Return the steps of the last ten minutes for each cache, by their start, oldest first."""
         has_store = any(each.stats.store is not None for each in self.caches)
         return self.overview(self.span(self.edge - RECENTLY), tuple(_SUMMED) if has_store else WITHOUT_STORE)
+
+    def recent_loads(self) -> dict[str, dict[str, dict[int, LoadStep]]]:
+        """Return the loads of the last ten minutes by cache and by group, in steps by their start, oldest first."""
+        found: dict[str, dict[str, dict[int, LoadStep]]] = defaultdict(lambda: defaultdict(dict))
+        since = self.edge - RECENTLY
+        rows = [row for file in self.files for row in file.read(partial(loads_since, since=since), list[LoadRow])]
+        for name in {each.name for each in self.own}:
+            for recorder in self._own_recorders(name):
+                rows += _own_loads(recorder, since)
+        for name, group, start, loads in rows:
+            steps = found[name][group]
+            steps[start] = LoadStep(*map(add, steps[start], loads)) if start in steps else loads
+        return found
 
     def overview(self, span: Span, counts: Sequence[str] = OVERVIEW) -> dict[str, dict[int, OverviewStep]]:
         """Return the steps of each cache, by their start, oldest first.
@@ -454,6 +471,17 @@ def _overview(span: Span, counts: Sequence[str], db: sqlite3.Connection) -> dict
         found[cache][span.since + number * span.step] = OverviewStep(*row)
     names = db.execute("SELECT id, name FROM caches")
     return {bytes(name).decode(errors="surrogatepass"): found[number] for number, name in names if number in found}
+
+
+def _own_loads(recorder: Recorder, since: int) -> list[LoadRow]:
+    with USE.lock:
+        groups = sorted((start, dict(rows)) for start, rows in recorder.group_steps.items() if start >= since)
+    found = ((start, name, group_of(row)) for start, rows in groups for name, row in rows.items())
+    return [
+        (recorder.name, name, start, LoadStep(one.loads - one.load_failures, one.load_failures))
+        for start, name, one in found
+        if one.loads
+    ]
 
 
 def _overview_step(row: Row) -> OverviewStep:

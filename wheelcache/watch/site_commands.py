@@ -56,12 +56,21 @@ GROUP: Final = (
     "hit_ratio",
     "main_cause",
     "loads",
+    "load_failures",
     "load_seconds",
     "refused",
 )
 """The columns of the tables of the causes of misses and of the groups of keys."""
 
-SIDE: Final = ("side", "hit_ratio", "requests_per_second", "load_p50_ms", "load_p90_ms", "computing_per_minute")
+SIDE: Final = (
+    "side",
+    "hit_ratio",
+    "requests",
+    "requests_per_second",
+    "load_p50_ms",
+    "load_p90_ms",
+    "computing_per_minute",
+)
 CHANGE: Final = ("group_of_keys", "miss_ratio_before", "miss_ratio_after", "main_cause")
 """The columns of the tables of a comparison."""
 
@@ -79,7 +88,7 @@ def figures(caches: Caches) -> Report:
     document = {
         "at": SystemClock.time(),
         "looked_in": [str(each.directory) for each in site.files],
-        "problems": list(map(str, problems_of(site, site.recent(), site.events(MAX_EVENTS)))),
+        "problems": list(map(str, problems_of(site, site.events(MAX_EVENTS)))),
         "caches": [documents.cache(each, site.workers(each.name)) for each in site.caches],
     }
     return Report(document, [*_view(document, site)], site.nothing_found)
@@ -89,7 +98,7 @@ def _view(document: Row, site: Site) -> Iterator[str | Table]:
     found = site.caches
     if not found:
         return
-    yield "\n".join(document["problems"]) or headline((), [each.name for each in found])
+    yield "\n".join(map(printable, document["problems"])) or headline((), [each.name for each in found])
     sections = [
         [_row(each["name"], each["total"]), *(_row(f"  {one['pid']}", one) for one in each["workers"])]
         for each in document["caches"]
@@ -199,13 +208,10 @@ def compare(caches: Caches, name: str | None, before: float | None) -> Report:
     if before is None and not releases:
         raise CommandFailed("No start of a release is known. --before compares with a time.")
     mark = releases[-1] if before is None else Release(before, "")
-    compared = {each.name: comparison.compare(site, each, mark) for each in found}
-    document = [{"cache": name, **each} for name, each in compared.items() if each is not None]
+    compared = [{"cache": each.name, **comparison.compare(site, each, mark)} for each in found]
+    document = [each for each in compared if each["before"] is not None]
     if not document:
-        raise CommandFailed(
-            f"There is less than a minute to compare before or after {date_of(mark.at)}, or there were no look-ups "
-            "before."
-        )
+        raise CommandFailed(compared[0]["sentence"])
     return Report(document, [part for each in document for part in _compared(each)])
 
 

@@ -11,8 +11,9 @@
 - ``group_names``, ``groups``, ``group_hours``: the counts of the groups of keys, in total and by steps: see
   ``key_groups``.
 - ``releases``: the starts of workers with another release: see ``releases``.
-- ``rehearsals`` and ``modes``: the results of rehearsals, and the modes of HTTP caches: see ``rehearsals``. A reset
-  removes the results.
+- ``rehearsals`` and ``modes``: the results of rehearsals, and the modes of HTTP caches: see ``rehearsals``.
+- ``key_samples``: hashes of some keys of each cache in each process, and its misses of values that others have: see
+  ``key_samples``.
 - ``events``: recent events. ``inquiries`` and ``answers``: see ``inquiries``.
 
 A process that opens the file parses the whole schema. A table with a column for each count takes 50 us, so there is one
@@ -106,6 +107,9 @@ CREATE TABLE group_hours (
     hour INTEGER, cache INTEGER, name INTEGER, {_columns(*COUNTS_OF_GROUP)}, minutes BLOB,
     PRIMARY KEY (hour, cache, name));
 CREATE TABLE releases (at DEFAULT 0, name DEFAULT '');
+CREATE TABLE key_samples (
+    process INTEGER, number INTEGER, cache INTEGER, held BLOB, counts TEXT,
+    PRIMARY KEY (process, number)) WITHOUT ROWID;
 CREATE TABLE rehearsals (
     cache INTEGER, view TEXT, kind TEXT, {_columns("number", "since")}, document DEFAULT '{{}}',
     PRIMARY KEY (cache, view, kind)) WITHOUT ROWID;

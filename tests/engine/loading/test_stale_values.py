@@ -332,7 +332,9 @@ def test_after_its_grace_an_old_value_is_returned_only_if_loading_fails(cache, c
     assert_counts(cache, misses=2, stale_hits=2, loads=2, load_failures=1, expirations=1)
 
 
-@pytest.mark.parametrize("policy", [{"fail_safe": 5}, {"grace": 50, "fail_safe": 5}], ids=["alone", "in a longer grace"])
+@pytest.mark.parametrize(
+    "policy", [{"fail_safe": 5}, {"grace": 50, "fail_safe": 5}], ids=["alone", "in a longer grace"]
+)
 def test_after_fail_safe_the_error_of_the_loader_reaches_the_callers(clock, twin, policy):
     twin.get_or_load("k", returns("old"), **policy)
     clock.advance(14)

@@ -192,7 +192,7 @@ FILE, SITE = __file__, str(Path(__file__).with_name("pages_site.py"))
 def test_the_code_that_reads_is_found(make_site, site_settings):
     site_settings.MIDDLEWARE = [COMPANION, f"{__name__}.AccessLog", *MIDDLEWARE[1:]]
     site = make_site()
-    found = [read[:2] + read[3:] for read in traced(site, site.app, "/theme").found]
+    found = [read[:2] + read[3:4] for read in traced(site, site.app, "/theme").found]
     log = [(what, FILE, "AccessLog.log") for what in ("REMOTE_ADDR", "User-Agent", "Referer", "cookie tracked")]
     assert [read for read in found if read[0] != "Accept-Language"][:5] == [
         *log[:1],
@@ -207,7 +207,7 @@ def test_the_code_that_reads_is_found(make_site, site_settings):
 
 
 def test_the_access_of_a_part_that_code_in_c_may_read_is_found(site):
-    found = {read[:2] + read[3:] for read in traced(site, site.app, "/shown/cookies/orjson").found}
+    found = {read[:2] + read[3:4] for read in traced(site, site.app, "/shown/cookies/orjson").found}
     assert ("all cookies", SITE, "shown_part.<locals>.<lambda>") in found
 
 
@@ -242,7 +242,9 @@ def test_the_line_of_the_template_that_reads_is_found(make_site, site_settings, 
     ]
     what, line = read
     site = make_site()
-    assert (what, str(tmp_path / template), line, None) in traced(site, site.app, f"/rendered/{template}").found
+    assert (what, str(tmp_path / template), line, None) in [
+        read[:4] for read in traced(site, site.app, f"/rendered/{template}").found
+    ]
 
 
 @pytest.mark.pairs(full="make_site", of="target")

@@ -350,10 +350,10 @@ def test_the_code_that_reads_is_found(site, tmp_path):
     site.app.before_request(log)
     site.app.get("/rendered")(lambda: flask.render_template("page"))
     found = traced(site, site.app.wsgi_app, "/rendered").found
-    assert [read[:2] + read[3:] for read in found[:3]] == [
+    assert [read[:2] + read[3:4] for read in found[:3]] == [
         (what, __file__, "log") for what in ("User-Agent", "REMOTE_ADDR", "all cookies")
     ]
-    assert found[3:] == [("cookie theme", str(tmp_path / "page"), 2, None)]
+    assert [read[:4] for read in found[3:]] == [("cookie theme", str(tmp_path / "page"), 2, None)]
 
 
 @pytest.mark.parametrize(

@@ -95,9 +95,7 @@ class FlaskSite:
         self.app = flask.Flask(name)
         self.app.config.update(
             CACHE_TYPE="wheelcache.flask_backend.WheelCache",
-            CACHE_OPTIONS={
-                "figures_dir": figures_dir,
-            },
+            CACHE_OPTIONS={"figures_dir": figures_dir},
             SECRET_KEY="not secret",
         )
         cache = flask_caching.Cache(self.app)

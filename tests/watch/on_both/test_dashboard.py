@@ -201,7 +201,7 @@ def test_the_settings_are_told_as_they_are_spelled_with_what_is_set(site, tmp_pa
     found = {name.lower(): (value, is_default) for name, value, is_default, _ in card["settings"]}
     assert found["figures_dir"] == (str(tmp_path / "figures"), False)
     assert found["jitter"] == ("0.05", True)
-    assert found["fill_wait"] == ("0", True)
+    assert found["grace"] == ("0", True)
     assert all(meaning for *_, meaning in card["settings"])
 
 

@@ -125,7 +125,7 @@ class Dashboard:
         """
         site = Site(self._caches())
         events = site.events(MAX_EVENTS)
-        found = problems_of(site, site.recent(), events)
+        found = problems_of(site, events)
         order = {each.cache: place for place, each in reversed(list(enumerate(found)))}
         # Caches with problems come first, beginning with the worst.
         figures = sorted(site.caches, key=lambda each: order.get(each.name, len(found)))
@@ -141,7 +141,9 @@ class Dashboard:
             "refresh": INTERVAL,
             "this_worker": os.getpid(),
             "headline": headline(found, [each.name for each in figures]),
-            "problems": [{"cache": each.cache, "text": each.text, "sentence": str(each)} for each in found],
+            "problems": [
+                {"cache": each.cache, "group": each.group, "text": each.alone, "sentence": str(each)} for each in found
+            ],
             "advice": [f"Cache {each.name!r}: {text}" for each in site.caches for text in on_keys(each)],
             "events": [_event(each) for each in events[:LATEST_EVENTS]],
             "span": {
@@ -377,5 +379,6 @@ def _event(event: Event) -> dict[str, Any]:
         "since": event.since,
         "kind": event.kind,
         "cache": event.cache,
+        "groups": event.groups,
         "text": event.sentence(),
     }

@@ -14,9 +14,9 @@ from wheelcache.watch.comparison import compare, mark_in
 from wheelcache.watch.dashboard.refusals import Refused
 from wheelcache.watch.event_log import CLEARED, KILLED, Event
 from wheelcache.watch.figures import CacheFigures, WorkerFigures
-from wheelcache.watch.problems import Problem
+from wheelcache.watch.problems import NO_PROBLEM, Problem, in_words
 from wheelcache.watch.rehearsal_results import COUNTED, findings, result_of
-from wheelcache.watch.releases import Release
+from wheelcache.watch.releases import TOGETHER, Release
 from wheelcache.watch.site import Site
 from wheelcache.watch.spans import Span
 from wheelcache.watch.tables import DAY, HOUR, STEP
@@ -32,6 +32,9 @@ MARKED: Final = {CLEARED: "Cleared", KILLED: "Ended abruptly:"}
 """The kinds of events that are marked in the charts, and their first words."""
 
 NOTHING_COMPARED: Final = "none"
+
+SPANS: Final = {float(HOUR): "Last hour", float(DAY): "Last day"}
+"""The names of spans in a sentence."""
 
 
 class Wanted(NamedTuple):
@@ -72,14 +75,27 @@ class Wanted(NamedTuple):
         """Return the complete steps of the span."""
         return site.span(self.since, self.until) if self.seconds is None else site.span(site.edge - self.seconds)
 
+    def words(self, figures: CacheFigures, site: Site) -> str:
+        """Return the name of the span of a cache, at the beginning of a sentence."""
+        if self.seconds is None:
+            return "In this span"
+        age = site.time - (figures.since or 0.0)
+        if age < self.seconds:
+            return f"Since the start {in_words(max(0.0, age))} ago"
+        return SPANS.get(self.seconds, f"Last {in_words(self.seconds)}")
+
     def whole(self, site: Site, span: Span) -> Span:
         """Return the span for sums: if it ends now, with the counts of the step that is not over."""
         return span if self.seconds is None else span._replace(until=floor(site.time) + STEP)
 
-    def mark(self, releases: list[Release], span: Span) -> Release | None:
-        """Return the moment to compare; None if there is none."""
+    def mark(self, releases: list[Release], span: Span, since: float) -> Release | None:
+        """Return the moment to compare; None if there is none.
+
+        Args:
+            since: the time of the first figures of the cache. Nothing is known from before the first release.
+        """
         if self.compared is None:
-            return mark_in(releases, span)
+            return mark_in([each for each in releases if each.at > since + TOGETHER], span)
         if isinstance(self.compared, str):
             return None
         # The page has the time of a release as a decimal number.
@@ -116,9 +132,9 @@ def details(
     within = site.within(figures, span, wanted.whole(site, span).until, CHARTED_GROUPS)
     total = within.total()
     steps, releases = within.steps(span), site.releases()
-    mark = wanted.mark(releases, span)
+    mark = wanted.mark(releases, span, figures.since or 0.0)
     return {
-        "sentence": _sentence(figures, total, problems),
+        "sentence": _sentence(figures, total, problems, wanted.words(figures, site)),
         "comparison": None if mark is None else compare(site, figures, mark),
         "marks": sorted(_marks(name, span, steps, releases, events), key=lambda each: each["at"]),
         "history": _history(span, steps, within.computing),
@@ -131,14 +147,19 @@ def details(
     }
 
 
-def _sentence(figures: CacheFigures, total: Stats, problems: Iterable[Problem]) -> dict[str, Any]:
+def _sentence(figures: CacheFigures, total: Stats, problems: Iterable[Problem], span: str) -> dict[str, Any]:
     for each in problems:
         if each.cache == figures.name:
-            return {"state": "bad", "text": f"{each.text[0].upper()}{each.text[1:]}.", "place": each.place}
-    text = "Healthy; there were no look-ups."
-    if total.requests:
-        text = f"Healthy: {total.hit_ratio:.1%} of {total.requests:,} look-ups were hits."
-    return {"state": "good", "text": text, "place": None}
+            return {"state": "bad", "text": f"{each.alone}.", "place": each.place, "group": each.group}
+    text = f"{NO_PROBLEM}. {span}: {hits_in_words(total)}."
+    return {"state": "good", "text": text, "place": None, "group": None}
+
+
+def hits_in_words(total: Stats) -> str:
+    """Return the share of look-ups that hit."""
+    if total.requests == 1:
+        return f"1 look-up, {'a hit' if total.hits else 'a stale hit' if total.stale_hits else 'a miss'}"
+    return f"{total.hit_ratio:.1%} hits" if total.requests else "no look-ups"
 
 
 def _marks(
