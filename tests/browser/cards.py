@@ -15,7 +15,7 @@ def full_card(site, name="pages"):
     card = site.card(
         name,
         figures={"requests": 1000, "requests_per_second": 16.6, "load_failures": 3, "store_errors": 8},
-        now={"entries": 5, "max_entries": 10, "bytes": 2048, "max_bytes": 4096},
+        now={"entries": 5, "max_entries": 10, "bytes": 2048, "max_bytes": 4096, "in_workers": 3},
         total={
             "hits": 900,
             "stale_hits": 40,

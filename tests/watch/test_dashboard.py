@@ -30,7 +30,7 @@ TOTALS = {
 } - {"evicted_weight", *MISSES.values()}
 CARD = {
     *("name", "is_shared", "clear_effect", "since", "now", "figures", "total", "worker_count", "is_used"),
-    *("workers", "history", "times", "cores", "settings", "store", "pages"),
+    *("workers", "history", "times", "settings", "store", "pages"),
     *("recent", "groups", "rehearsal", "sentence", "comparison", "marks"),
 }
 PRESENT = {"entries", "max_entries", "bytes", "max_bytes", "in_workers"}
@@ -156,12 +156,6 @@ def test_every_figure_that_the_script_reads_is_one_that_is_sent():
     assert set(re.findall(r"\bfigures\.(title|at|refresh|this_worker|caches|problems)\b", script)) == {
         *("title", "at", "refresh", "this_worker", "caches", "problems")
     }
-
-
-def test_a_cache_tells_its_core(make):
-    cache = make("atlas")
-    cache.set("a", 1)
-    assert only_card(dashboard(cache).figures())["cores"] == [IMPLEMENTATION]
 
 
 def test_the_figures_are_those_of_the_cache(make):

@@ -239,9 +239,7 @@ def change(old, new):
         Side(Span(0, 60, 60), Stats(hits=each["hits"], misses=each["misses"]), group, is_cold=False)
         for each, group in zip((before, after), groups, strict=True)
     ]
-    return comparison.sentence_of(Release(0.0, "7f3c"), *sides, comparison.changes_between(*groups)).partition(
-        " after"
-    )[2]
+    return comparison.sentence_of(*sides, comparison.changes_between(*groups)).partition(" after")[2]
 
 
 @pytest.mark.parametrize(

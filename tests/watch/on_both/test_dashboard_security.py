@@ -210,7 +210,7 @@ def test_each_right_permits_its_own_requests_and_no_others(make_site, tmp_path, 
         status, _, text = site.ask(site.browser(), "get", url)
         assert (status == 200, "config" in text) == (
             bool(granted),
-            bool(granted) and url in (PAGE, f"{PAGE}dashboard.js"),
+            bool(granted) and url in (PAGE, f"{PAGE}dashboard.js", f"{PAGE}words.js"),
         )
     for url, fields, needed in NEEDED:
         status, answer = press(site, url, fields)

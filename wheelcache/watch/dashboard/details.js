@@ -51,6 +51,9 @@ function sentenceOf({ at, release, sentence, before }) {
   return before === null ? sentence : `Since ${minute(at)}${release && ` (release ${release})`}: ${sentence}`;
 }
 
+/** Returns whether a problem is shown by the row of a group of keys. */
+const opensGroup = ({ place, group }) => Boolean(group) && place !== "comparison";
+
 /** Returns whether a larger cache would have had more hits. */
 function wouldLargerHelp({ removals, misses, misses_by_cause: { evicted } }) {
   if (!removals.evicted) return "A larger cache would not help: nothing was evicted";
@@ -138,13 +141,13 @@ export class Details {
     const link = part(this.root, "verdict-link");
     link.hidden = place === null;
     const name = () => part(this.root, place).querySelector("h3, .what").textContent;
-    if (place !== null) write(link, `Show “${group ? groupName(group) : name()}”`);
+    if (place !== null) write(link, `Show “${opensGroup({ place, group }) ? group : name()}”`);
   }
 
   /** Unfolds a section, and any group of keys in it, scrolls to it and moves the focus there. */
   goTo({ place, group }) {
-    const section = part(this.root, group ? "groups" : place);
-    if (group) this.groups.open(group);
+    const section = part(this.root, opensGroup({ place, group }) ? "groups" : place);
+    if (opensGroup({ place, group })) this.groups.open(group);
     if (section.open === false) section.open = true;
     section.scrollIntoView();
     section.querySelector("summary, h3").focus({ preventScroll: true });
@@ -169,8 +172,9 @@ export class Details {
   }
 
   /** Shows the memory, or the entries if the memory is not known, and the bound that is closer. */
-  showSize({ entries, max_entries: mostEntries, bytes: memory, max_bytes: mostBytes }, total) {
-    const kept = mostEntries ? `${count(entries)} of ${count(mostEntries)} entries` : plural(entries, "entry", "entries");
+  showSize({ entries, max_entries: mostEntries, bytes: memory, max_bytes: mostBytes, in_workers: workers }, total) {
+    const most = mostEntries ? `${count(entries)} of ${count(mostEntries)} entries` : plural(entries, "entry", "entries");
+    const kept = workers ? `${most} in ${plural(workers, "worker")}` : most;
     this.write("memory_label", memory === null ? "Entries now" : "Memory now");
     this.write("memory", memory === null ? count(entries) : bytes(memory));
     this.write("max_memory", memory !== null && mostBytes ? `of ${bytes(mostBytes)}` : "");
