@@ -253,7 +253,10 @@ def test_a_header_that_visitors_notice_is_compared(rehearsed, found, headers):
     (name,) = headers
     found = examples(site)["wrong"]
     assert (found["line"], found["header"]) == (0, name)
-    assert (found["stored"], found["visitor"]) == ("" if name == "set-cookie" else "(none)", headers[name].partition("=")[0])
+    assert (found["stored"], found["visitor"]) == (
+        "" if name == "set-cookie" else "(none)",
+        headers[name].partition("=")[0],
+    )
 
 
 @pytest.mark.parametrize("status", [404, 500])
