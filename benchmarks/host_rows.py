@@ -351,8 +351,7 @@ def _views(alias: dict[str, Any], way: str, folder: Path, step: Step) -> int:
     """Return how often a view runs."""
     place = Path(tempfile.mkdtemp(dir=folder))
     if "HostCache" in alias["BACKEND"]:
-        fill_wait = {"views.decorators.cache.": 5, "template.cache.": 5}
-        alias = {**host_alias(place), "OPTIONS": {"FILL_WAIT": fill_wait}}
+        alias = host_alias(place)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -15,8 +15,20 @@ from wheelcache.watch.metrics import METRICS, Kind
 
 REFERENCE = Path(__file__).with_name("reference")
 RESULTS = REFERENCE / "figures.json"
-BY_NOTICE = ("Pages", "Calls of a site", "Host", "Django", "Flask", "Memoize", "Stampede", "Tags", "Tiers")
-"""The subjects of the measurements that users notice, in this order. All others follow."""
+SHOWN = ("Pages", "Calls of a site", "Host", "Django", "Flask", "Tiers", "Memory", "A million entries")
+"""The subjects of the page of figures, in its order. ``figures.json`` has all."""
+
+LEFT_OUT = re.compile(
+    "by the backend object|requests together|runs of views|two Vary fields|in process, [AW]SGI, plain|FILL_WAIT|"
+    "fill_wait|tracemalloc"
+)
+"""Operations whose figures are in ``figures.json`` only."""
+
+ALWAYS_NAMED = {"CPython", "Django", "Flask-Caching", "granian", "gunicorn", "uvicorn", "wheelcache"}
+
+NOTHING = "Nothing: such a response must not be stored, or the request is unusual."
+BY_WHY = "The command why names the code. "
+OF_CSRF = "each `detail` that names CSRF"
 
 PLACE = re.compile(
     r"^(<!-- (options|metrics|figures|reasons) ?(\w*) -->\n).*?^(<!-- end -->)$", re.MULTILINE | re.DOTALL
@@ -32,24 +44,38 @@ def with_tables(page):
 def table(*rows):
     """Return a Markdown table. The first row is the heading."""
     heading, *others = (f"| {' | '.join(row)} |" for row in rows)
-    return "\n".join([heading, "| --- " * len(rows[0]) + "|", *others])
+    return "\n".join([heading, "|---" * len(rows[0]) + "|", *others])
 
 
 def options(name):
-    """Return the table of the options in one of the modules under ``name``, such as ``DJANGO``."""
+    """Return the table of the options in one of the modules under ``name``, such as ``DJANGO``.
+
+    The table of ``DJANGO_HOST`` has the options that differ from those of ``DJANGO``. The others follow by name.
+    """
+    framework, _, kind = name.partition("_")
+    base = documented(framework) if kind else {}
+    found = documented(name)
+    rows = [row for option_name, row in found.items() if base.get(option_name) != row]
+    same = [f"`{option_name}`" for option_name, row in found.items() if base.get(option_name) == row]
+    also = f"\n\nAlso, as for [`WheelCache`](#wheelcache): {', '.join(same)}." if same else ""
+    return table(("Option", "Default", "Meaning"), *rows) + also
+
+
+def documented(name):
+    """Return the rows of the options that have a meaning, by their names."""
     found = next(getattr(each, name) for each in (option_table, host, near) if hasattr(each, name))
-    rows = [
-        (f"`{option_name}`", default(option), f"{option.meaning[:1].upper()}{option.meaning[1:]}.")
+    return {
+        option_name: (f"`{option_name}`", default(option), f"{option.meaning[:1].upper()}{option.meaning[1:]}.")
         for option_name, option in found.items()
         if option.meaning
-    ]
-    return table(("Option", "Default", "Meaning"), *rows)
+    }
 
 
 def default(option):
-    return {option_table.OF_THE_SITE: "the directory of the site", (): "`0`"}.get(
-        option.default, f"`{option.default!r}`"
-    )
+    """Return the default of an option as a site would write it."""
+    if option.default is option_table.OF_THE_SITE:
+        return "the directory of the site"
+    return f"`{repr(option.default) if option.words is None else option.words(option.default)}`"
 
 
 def metrics():
@@ -57,52 +83,54 @@ def metrics():
     rows = []
     for metric in METRICS:
         unit = f"_{metric.unit}" if metric.is_measured and not metric.name.endswith(metric.unit) else ""
-        kind, total = ("counter", "_total") if metric.kind is Kind.COUNTER else ("gauge", "")
-        labels = "`cache`" if metric.label is None else f"`cache`, `{metric.label}`"
-        rows.append((f"`wheelcache_{metric.name}{unit}{total}`", kind, labels, metric.description))
-    return table(("Metric", "Kind", "Labels", "Meaning"), *rows)
+        total = "_total" if metric.kind is Kind.COUNTER else ""
+        label = "" if metric.label is None else f"{{{metric.label}}}"
+        rows.append((f"`wheelcache_{metric.name}{unit}{total}{label}`", metric.description))
+    return table(("Metric", "Meaning"), *rows)
 
 
 def reasons():
-    """Return the table of the reasons why pages are not stored."""
-    rows = [
-        (", ".join(f"`{detail}`" for detail in each.details or (name,)), each.cause, each.advice)
-        for name, each in {**REASONS, **BYPASSING}.items()
-    ]
-    return table(("`detail`", "Cause", "What to change"), *rows)
+    """Return the table of the reasons why pages are not stored. Reasons with the same advice share a row."""
+    details = {}
+    for name, each in {**REASONS, **BYPASSING}.items():
+        shown = (f"`{detail}`" for detail in each.details or (name,))
+        advice = NOTHING if each.advice.startswith(("Nothing:", "Nothing for the site:")) else each.advice
+        details.setdefault(advice, []).extend(OF_CSRF if "csrf" in detail.lower() else detail for detail in shown)
+    rows = [(", ".join(dict.fromkeys(found)), advice.removeprefix(BY_WHY)) for advice, found in details.items()]
+    return table(("`detail`", "What to change"), *rows)
 
 
 def figures():
     """Return the published measurements: the system that they are from, and a table for each subject."""
     results = json.loads(RESULTS.read_text())
     versions = {results["implementation"]: results["python"].split()[0]} | results["peers"]
-    peers = ", ".join(f"{name} {version}" for name, version in versions.items())
+    sections = {each["title"]: each for each in results["sections"]}
+    shown = [shown_rows(sections[title]["rows"]) for title in SHOWN]
+    named = {name for rows in shown for row in rows for name in versions if name.lower() in row[2].lower()}
+    peers = ", ".join(f"{name} {version}" for name, version in versions.items() if name in named | ALWAYS_NAMED)
     parts = [f"Measured on {results['date'][:10]} on {results['cpu']} with the {results['core']} core and {peers}."]
-    for section in sorted(results["sections"], key=lambda each: (*BY_NOTICE, each["title"]).index(each["title"])):
-        rows, operation = [], None
-        for row in section["rows"]:
-            target = row["target"]
-            measured = quantity(row["measured"], row["measured_unit"])
-            bound = ""
-            if target is not None:
-                unit = row["measured_unit"].removesuffix(" its cost")
-                bound = f"{'≥' if target['at_least'] else '≤'} {quantity(target['bound'], unit)}"
-            if row["reached"] is False:
-                measured, bound = f"**{measured}**", f"**{bound}, missed**"
-            repeated = row["operation"] == operation
-            operation = row["operation"]
-            peer = ": ".join(filter(None, (row["peer"], quantity(row["theirs"], row["unit"]))))
-            rows.append(("" if repeated else operation, quantity(row["ours"], row["unit"]), peer, measured, bound))
-        headings = ("Operation", "wheelcache", "Compared with", "Ratio or figure", "Target")
-        parts.append(f"## {section['title']}\n\n{section['method']}\n\n{table(headings, *rows)}")
+    for title, rows in zip(SHOWN, shown, strict=True):
+        parts.append(f"## {title}\n\n{table(('Operation', 'wheelcache', 'Compared with'), *rows)}")
     return "\n\n".join(parts)
+
+
+def shown_rows(rows):
+    """Return a row for each operation, with the figures of all its peers."""
+    found = {}
+    for row in rows:
+        if LEFT_OUT.search(row["operation"]) or row["theirs"] is None:
+            continue
+        peer = f"{row['peer']}: {quantity(row['theirs'], row['unit'])}"
+        missed = "**" if row["reached"] is False else ""
+        found.setdefault((row["operation"], quantity(row["ours"], row["unit"])), []).append(f"{missed}{peer}{missed}")
+    return [(*operation, "; ".join(peers)) for operation, peers in found.items()]
 
 
 def quantity(value, unit):
     """Return a measured value with its unit; an empty string for None."""
     if value is None:
         return ""
-    if unit == "ns" and value >= 100_000:
+    if unit == "ns" and value >= 1000:
         value, unit = value / 1000, "us"
     number = f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
     return f"{number} {re.sub(r'^us', 'µs', unit)}".strip()

@@ -9,9 +9,10 @@ NAMES = {
     "core": "CoreClass HOW_TO_CHANGE IMPLEMENTATION REPORT",
     "core.access": "is_printable itself Serialized VersionedAccess",
     "core.contract": (
-        "BATCH CHANGED Core Counts KEEP_TTL Labels MissCause MISSING OUTDATED PRESENT Record RemovalCause "
+        "BATCH CHANGED Core Counts GroupRule KEEP_TTL Labels MissCause MISSING OUTDATED PRESENT Record RemovalCause "
         "Removals STORED Times TOO_HEAVY WAKE Watch"
     ),
+    "core.group_rules": "group_by_rules",
     "django_backend.backend": "wheel_caches WheelCache",
     "django_backend.redis_calls": "Awaited selection",
     "django_backend.site_settings": "aliases_of cache_in_words figures_directory site_identity use_release",
@@ -27,13 +28,13 @@ NAMES = {
     "engine.loading.memoize": "Group",
     "engine.loading.request": "LoadPolicy LoadRequest PLAIN seconds_for Tagged takes_previous Unstored untagged",
     "engine.loading.waiting_loads": "stale_record wait_for_claim",
-    "engine.observed": "ObservedCache",
+    "engine.observed": "ObservedCache SharedState",
     "engine.option_table": "Option Options Setting Spelling",
     "engine.options": "expires_now itself MAX_JITTER names seconds shown",
     "engine.stats": "COUNTERS GroupStats LOAD_BOUNDS Meter MISSES MOST_GROUPS REMOVALS Stats",
     "engine.turns": "End enter Is led Turn Turns",
     "engine.write_watcher": "APPLIED WriteMoments WritesSince WriteWatcher",
-    "errors": ("CacheClosed FileUnusable LockError LockNotOwned note_key StoreUnavailable TagsUnsupported WheelClosed"),
+    "errors": ("CacheClosed FileUnusable LockError LockNotOwned StoreUnavailable TagsUnsupported WheelClosed"),
     "flask_backend.app_contexts": "figures_directory",
     "flask_backend.backend": "WheelCache",
     "flask_backend.engine_backend": "Begun EngineBackend Timeout",

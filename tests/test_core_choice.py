@@ -266,7 +266,7 @@ def test_the_compiled_core_is_adaptive_without_a_report():
 @pytest.mark.parametrize(
     ("is_checkout", "advice"),
     [
-        (True, "run pip install --no-deps --editable {}."),
+        (True, f"run {sys.executable} -m pip install --no-deps --editable {{}}."),
         (False, "reinstall wheelcache with the pip options --force-reinstall --no-deps --no-cache-dir."),
     ],
 )

@@ -151,10 +151,8 @@ FLASK_GET = "Flask's cache.get, hit"
 MEMOIZED, REDIS = "call of a function memoized by our Cache, hit", "Django's RedisCache"
 MEASURED = {
     "page on granian": ("page on granian (WSGI)", CONSTANT, "ours"),
-    "constant on granian": ("page on granian (WSGI)", CONSTANT, "theirs"),
     "cache_page on granian": ("page on granian (WSGI)", CACHE_PAGE, "theirs"),
     "page on uvicorn": ("page on uvicorn (ASGI)", CONSTANT, "ours"),
-    "constant on uvicorn": ("page on uvicorn (ASGI)", CONSTANT, "theirs"),
     "cache_page on uvicorn": ("page on uvicorn (ASGI)", CACHE_PAGE, "theirs"),
     "memoized": (MEMOIZED, "Flask-Caching, SimpleCache", "ours"),
     "memoized, Flask-Caching": (MEMOIZED, "Flask-Caching, SimpleCache", "theirs"),
@@ -167,14 +165,10 @@ MEASURED = {
     "fragment": ("{% cache %}, hit", "LocMemCache", "ours"),
     "fragment, LocMemCache": ("{% cache %}, hit", "LocMemCache", "theirs"),
     "Flask's get": (FLASK_GET, "flask_caching.Cache", "ours"),
-    "Flask-Caching's get": (FLASK_GET, "flask_caching.Cache", "theirs"),
     "SimpleCache's get": (FLASK_GET, "flask_caching.Cache over SimpleCache", "theirs"),
     "set": ("set, str, new key into a full cache", "LocMemCache", "ours"),
     "set, LocMemCache": ("set, str, new key into a full cache", "LocMemCache", "theirs"),
-    "aget": ("aget, hit, str", "LocMemCache", "ours"),
-    "aget, LocMemCache": ("aget, hit, str", "LocMemCache", "theirs"),
     "get of a copy": ("get, str, with a copy", REDIS, "ours"),
-    "get of a copy of a dict": ("get, dict, with a copy", REDIS, "ours"),
     "get of a host": ("get, small dict, by django.core.cache.cache", "diskcache", "ours"),
     "get, diskcache": ("get, small dict, by django.core.cache.cache", "diskcache", "theirs"),
     "get, Redis": ("get, str, with a copy", REDIS, "theirs"),
@@ -195,20 +189,6 @@ SHOWN = [
     ("README.md", "on gunicorn | `cache_page`: {cache_page on gunicorn} µs | HTTP cache: {page on gunicorn} µs"),
     ("README.md", "`SimpleCache`: {SimpleCache's get} µs | `wheelcache.flask_backend.Cache`: {Flask's get} µs"),
     ("README.md", "`@memoize`: {memoized, Flask-Caching} µs | `wheelcache.flask_backend.Cache`: {memoized} µs"),
-    ("docs/http-cache.md", "{cache_page on granian} µs of processor time on granian and {cache_page on uvicorn} µs on"),
-    ("docs/http-cache.md", "the page takes {page on granian} and {page on uvicorn} µs"),
-    ("docs/http-cache.md", "returns a constant takes {constant on granian} and {constant on uvicorn} µs"),
-    ("docs/how-to/pages.md", "{page on granian} µs on granian, {page on uvicorn} µs on uvicorn, where"),
-    ("docs/how-to/pages.md", "returns a constant takes {constant on granian} and {constant on uvicorn} µs"),
-    (
-        "docs/how-to/pages.md",
-        "{cache_page on granian} µs on granian, {cache_page on uvicorn} µs on uvicorn with Django",
-    ),
-    ("docs/how-to/memoize.md", "`cache.get` costs {Flask's get} µs instead of {Flask-Caching's get} µs"),
-    ("docs/how-to/async.md", "a hit takes {aget} µs, and {aget, LocMemCache} µs with"),
-    ("docs/how-to/memoize.md", "takes {memoized} µs instead of {memoized, Flask-Caching} µs"),
-    ("docs/how-to/machines.md", "Reading a copy takes {get of a copy} µs"),
-    ("docs/scaling.md", "`TieredCache` | {get of a copy} µs (a dict {get of a copy of a dict} µs). A read"),
 ]
 
 

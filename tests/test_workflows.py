@@ -42,8 +42,7 @@ def test_the_oldest_versions_of_the_frameworks_are_documented_and_tested():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     oldest = dict(each.split(">=") for each in extras["django"] + extras["flask"])
     assert [*oldest] == ["Django", "Flask", "Flask-Caching"]
-    session, pages = (ROOT / "noxfile.py").read_text(), [ROOT / "README.md", ROOT / "docs" / "index.md"]
+    session, page = (ROOT / "noxfile.py").read_text(), " ".join((ROOT / "README.md").read_text().split())
     for name, version in oldest.items():
         assert f'"{name}=={version}' in session
-        for page in pages:
-            assert f"{name} {version} and newer" in " ".join(page.read_text().split())
+        assert f"{name} {version} and newer" in page

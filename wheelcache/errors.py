@@ -65,7 +65,7 @@ class LockNotOwned(LockError):
 
 def note_key(error: Exception, key: object) -> None:
     """Add the key to the error of a serializer, which does not know it."""
-    error.add_note(f"The key is {key!r}.")
+    error.add_note(f"The value of the key {key!r} was not cached.")
 
 
 class FileUnusable(RuntimeError):

@@ -10,7 +10,7 @@ from wheelcache.runtime.request_scope import forget_misses
 
 
 class DocumentedSimpleCache(SimpleCache):
-    """SimpleCache with the three differences that docs/start/flask.md documents, and no others."""
+    """SimpleCache with the three differences that docs/how-to/migrate.md documents, and no others."""
 
     def _normalize_timeout(self, timeout):
         """Keep the fraction of the second at which the value is set."""

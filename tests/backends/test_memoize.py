@@ -220,7 +220,12 @@ class Named:
         return "named"
 
 
-@on([pytest.param("flask tiered", marks=needs("near_cache"))])
+@on(
+    [
+        pytest.param("flask tiered", marks=needs("near_cache")),
+        pytest.param("flask host", marks=needs("host_cache")),
+    ]
+)
 @pytest.mark.parametrize("argument", [WithAddress(), lambda: 1, Named().__repr__, partial(lambda: 1)])
 def test_flask_refuses_an_address_where_processes_share_values(site, argument):
     class Shop:

@@ -1,5 +1,6 @@
 """The options that both backends pass to the engine: accepted and refused values, and their effects."""
 
+import os
 from decimal import Decimal
 from fractions import Fraction
 
@@ -59,7 +60,8 @@ def test_every_minute_has_a_line_of_figures_which_names_the_cache(make, clock, c
     clock.advance(59)
     assert caplog.messages == []
     clock.advance(1)
-    assert caplog.messages == ["cache(figures of its own) - qpm: 2, hit_ratio: 50.0%, elements: 1, hit: 1, miss: 1"]
+    expected = "cache(figures of its own) - qpm: 2, hit_ratio: 50.0%, elements: 1, hit: 1, miss: 1"
+    assert caplog.messages == [f"{expected}, pid: {os.getpid()}"]
 
 
 @needs("watch")

@@ -40,8 +40,6 @@ class CannedSite:
             "at": AT,
             "refresh": 3.0,
             "this_worker": 4242,
-            "since": None,
-            "can_reset": True,
             "headline": "Cache 'pages' is healthy",
             "problems": [],
             "advice": [],
@@ -98,9 +96,7 @@ class CannedSite:
         card = {
             "is_shared": True,
             "is_used": True,
-            "can_inspect": False,
             "since": AT - 7200,
-            "reset_at": None,
             "clear_effect": "Takes effect immediately.",
             "worker_count": 1,
             "figures": {
@@ -112,7 +108,7 @@ class CannedSite:
             },
             "now": {"entries": 0, "max_entries": 1000, "bytes": None, "max_bytes": None},
             "recent": dict.fromkeys(("answered_ratio", "stale_ratio", "requests_per_second"), [None] * 60),
-            "sentence": {"state": "good", "text": "Healthy.", "place": None},
+            "sentence": {"state": "good", "text": "Healthy.", "place": None, "group": None},
             "marks": [],
             "comparison": None,
             "history": self.history(),
@@ -121,7 +117,6 @@ class CannedSite:
             "groups": [],
             "store": None,
             "pages": None,
-            "cores": ["compiled"],
             "settings": [],
             "rehearsal": None,
         }

@@ -25,7 +25,7 @@ def full_card(site, name="pages"):
             "load_failures": 3,
             "load_seconds": 7.5,
         },
-        sentence={"state": "bad", "text": "The hit ratio fell from 93% to 81%.", "place": "misses"},
+        sentence={"state": "bad", "text": "The hit ratio fell from 93% to 81%.", "place": "misses", "group": None},
     )
     card["figures"] |= {"hit_ratio": 0.9, "answered_ratio": 0.93, "stale_ratio": 0.04, "evictions_per_second": 1.5}
     card["total"] |= {
@@ -59,12 +59,12 @@ def full_card(site, name="pages"):
         ],
         "comparison": {
             "at": at - 120,
-            "text": "release 7f3c",
+            "release": "7f3c",
             "seconds": 120,
             "before": side,
             "after": side,
             "groups": groups,
-            "sentence": "Since 22:11 (release 7f3c): hit ratio 93.1% before, 81.4% after.",
+            "sentence": "93.1% hits before, 81.4% after.",
         },
         "groups": [
             {
@@ -75,7 +75,9 @@ def full_card(site, name="pages"):
                 "misses": 456,
                 "hit_ratio": 0.947,
                 "misses_by_cause": {"new or long gone": 400, "another process": 56},
+                "puts": 456,
                 "loads": 456,
+                "load_failures": 7,
                 "refused": 3,
                 "load_seconds": 4567.0,
             }
@@ -102,7 +104,7 @@ def full_card(site, name="pages"):
             "not_stored_paths": {"set-cookie": {"/basket": 25, "/login": 5}},
             "full_variants": {"user-agent": {"/news": 9}},
         },
-        "settings": [["MAX_ENTRIES", "10", False, "the most that are kept"], ["JITTER", "0.05", True, "a share"]],
+        "settings": [["MAX_ENTRIES", "10"]],
         "workers": [site.worker(card, pid) for pid in (7, 8, 9)],
         "worker_count": 3,
     }

@@ -28,13 +28,13 @@ settings.configure(
         "default": {
             "BACKEND": "wheelcache.django_backend.WheelCache",
             "LOCATION": "atlas",
-            "OPTIONS": {**OPTIONS, "MAX_BYTES": 4_000_000, "INSPECT": True},
+            "OPTIONS": {**OPTIONS, "MAX_BYTES": 4_000_000},
         },
         "hostile": {"BACKEND": "wheelcache.django_backend.WheelCache", "LOCATION": traffic.HOSTILE, "OPTIONS": OPTIONS},
         "copies": {
             "BACKEND": "wheelcache.django_backend.TieredCache",
             "LOCATION": "copies",
-            "OPTIONS": {**OPTIONS, "L2": "down", "FAIL_SAFE": True},
+            "OPTIONS": {**OPTIONS, "L2": "down", "FAIL_SAFE": 300},
         },
         # No server listens on this port.
         "down": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": "redis://127.0.0.1:1"},

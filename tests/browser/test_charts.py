@@ -84,7 +84,7 @@ def test_keys_have_the_values_of_the_last_step_and_causes_and_groups_their_names
     )
     page.show(site.card(history=history))
     assert page.values("hit_ratio") == {"Hits": "50.0%", "Stale": "25.0%"}
-    assert page.values("misses") == {"Perhaps written by another process": "2", "Tag dropped": "0.5"}
+    assert page.values("misses") == {"Changed or deleted by another worker": "2", "Tag dropped": "0.5"}
     assert page.values("computing") == {"shop": "1.5 s", "other keys": "250 ms", "all others": "100 ms"}
     assert when(page, "misses") == "last 10 s"
 
@@ -201,7 +201,7 @@ def test_the_span_is_that_of_all_figures_and_in_the_address(page, site):
     assert site.asked[-1].endswith("span=86400")
     site.figures["span"]["earliest"] = site.figures["at"] - 600
     page.look_again()
-    assert until(lambda: page.text("#span-note") == f"figures since {clock(page, site.figures['at'] - 600)}", SOON)
+    assert until(lambda: page.text("#span-note") == f"Figures since {clock(page, site.figures['at'] - 600)}", SOON)
 
 
 def answers_stretches(site):
@@ -298,17 +298,16 @@ def test_a_link_opens_its_span_and_anything_else_in_the_address_is_ignored(page,
     assert until(lambda: site.asked[-1].endswith("figures.json?details=pages&span=3600"), SOON)
 
 
-def test_all_charts_are_one_table(page, site):
+def test_all_charts_are_downloaded_as_csv_with_times_in_utc(page, site):
     misses = {"expired": [float(each) for each in range(30)]}
-    page.show(site.card(history=site.history(misses=misses, computing=[{"group": "a-b", "seconds": [1.0] * 30}])))
-    page.unfold("chart-table")
-    assert until(lambda: len(page.facts("chart-table")) == 30, SOON)
-    heads = page.run(
-        "return [...document.querySelectorAll('[data-part=chart-table] th[scope=col]')].map((each) => each.textContent)"
-    )
-    assert "Time computing per minute, by group: a\N{NON-BREAKING HYPHEN}b" in heads
-    place = heads.index("Misses per second, by cause: Expired")
-    assert [row[place] for row in page.facts("chart-table")[:3]] == ["29", "28", "27"]
+    computing = [{"group": 'a "b", c', "seconds": [*[None] * 29, 1.0]}]
+    page.show(site.card(history=site.history(misses=misses, computing=computing)))
+    heads, *rows = page.csv()
+    assert heads[0] == "Time (UTC)"
+    assert [len(row) for row in rows] == [len(heads)] * 30
+    assert [row[0] for row in rows[-2:]] == ["2023-11-14T22:13:10.000Z", "2023-11-14T22:13:20.000Z"]
+    assert [row[heads.index("Misses per second, by cause: Expired")] for row in rows[-2:]] == ["28", "29"]
+    assert [row[heads.index('Time computing per minute, by group: a "b", c')] for row in rows[-2:]] == ["", "1"]
 
 
 def test_a_missing_step_is_a_gap_and_a_lone_point_is_seen(page, site):

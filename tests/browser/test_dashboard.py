@@ -149,7 +149,6 @@ def test_behind_a_login_the_figures_move_while_traffic_runs(page):
     assert page.number("requests") == page.number("hits") + page.number("misses")
     # The memory is known, so the entries are in its note.
     assert 0 < entries(page) <= 1000
-    assert page.text("#since") == ""
     assert page.text("#span-name") == "Last hour"
 
 
@@ -216,7 +215,7 @@ def test_the_charts_say_what_they_show(page):
         return page.find(f'[data-cache="atlas"] figure[data-chart="{chart}"] [role=img]').get_attribute("aria-label")
 
     with page.site.traffic():
-        # A step takes ten seconds, and some have passed. The test after this one resets them.
+        # A step takes ten seconds, and some have passed.
         assert until(lambda: {"hit_ratio", "misses", "computing"} <= set(page.charts()), SOON, note=page.charts)
         assert until(lambda: "last 10 s" in label("misses"), SOON, note=lambda: label("misses"))
         assert until(lambda: float(page.figure("requests_per_second").replace(",", "")) > 0, SOON)
@@ -256,25 +255,6 @@ def test_a_cache_of_which_the_store_behind_is_down_says_so(page):
     assert not page.find('[data-cache="atlas"] [data-part="store"]').is_displayed()
 
 
-@BOTH
-def test_a_reset_has_the_figures_start_from_zero(page):
-    page.open()
-    # A reset starts from the published counts.
-    page.site.publishes()
-    assert until(lambda: page.look_again() or page.number("requests") > 0, SOON)
-    page.press("#reset")
-    assert until(lambda: page.text("#message") == "The figures start from zero.", SOON)
-    assert until(lambda: page.look_again() or page.number("requests") == 0, SOON)
-    assert page.text("#since").startswith("Figures reset at ")
-    assert page.figure("hit_ratio") == "\N{EN DASH}"
-    with page.site.traffic():
-        assert until(lambda: page.look_again() or page.number("requests") > 0, SOON)
-    # The reset applies to all users, whichever worker answers.
-    page.driver.refresh()
-    assert page.is_fresh()
-    assert page.text("#since").startswith("Figures reset at ")
-
-
 def test_names_are_not_markup(page):
     page.open()
     assert page.is_fresh()
@@ -292,12 +272,12 @@ def test_names_are_not_markup(page):
 def test_a_dialog_is_left_with_escape_and_gives_the_focus_back(page):
     page.open()
     assert page.is_fresh()
-    page.find("#reset").send_keys(Keys.ENTER)
+    page.find('[data-cache="atlas"] [data-action=clear]').send_keys(Keys.ENTER)
     assert page.find("dialog#confirm").is_displayed()
     assert page.driver.switch_to.active_element.get_attribute("id") == "confirm-no"
     page.driver.switch_to.active_element.send_keys(Keys.ESCAPE)
     assert not page.find("dialog#confirm").is_displayed()
-    assert page.driver.switch_to.active_element.get_attribute("id") == "reset"
+    assert page.driver.switch_to.active_element.get_attribute("data-action") == "clear"
     assert page.text("#message") == ""
 
 
@@ -320,7 +300,7 @@ def test_nothing_has_to_be_scrolled_sideways(page):
     for width in (360, 768, 1600):
         resize(page.driver, width, 780)
         assert page.run("return document.documentElement.scrollWidth") <= width
-        page.find("#reset").click()
+        page.find('[data-cache="atlas"] [data-action=clear]').click()
         assert page.run("return document.querySelector('dialog').getBoundingClientRect().right") <= width
         page.find("#confirm-no").click()
 
@@ -337,7 +317,7 @@ def test_who_is_logged_out_is_told_to_log_in_again(page):
     assert "log in" in page.text("#banner-text")
     # The last figures are still shown.
     assert page.figure("requests") == requests
-    page.press("#reset")
+    page.press('[data-cache="atlas"] [data-action=clear]')
     assert until(lambda: page.text("#message").startswith("That did not work: "), SOON)
     page.find("#login").click()
     page.log_in()
@@ -358,18 +338,18 @@ def test_the_buttons_are_only_shown_to_users_who_may_operate(page):
     page.open("viewer")
     assert page.is_fresh()
     assert page.number("requests") > 0
-    buttons = "#reset, [data-action=clear]"
+    buttons = "[data-action=clear]"
     assert [each for each in page.all(buttons) if each.is_displayed()] == []
     # A handmade request is refused.
     page.expected = ["403 ("]
-    post = "fetch('reset', {method: 'POST', headers: arguments[0]})"
+    post = "fetch('clear', {method: 'POST', headers: arguments[0]})"
     assert page.run(f"return {post}.then((response) => response.json())", SENT) == {
         "error": "You may view the figures, but not change anything"
     }
     page.driver.delete_all_cookies()
     page.open("operator")
     assert page.is_fresh()
-    assert all(each.is_displayed() for each in page.all("#reset, [data-action=clear]"))
+    assert all(each.is_displayed() for each in page.all("[data-action=clear]"))
 
 
 FORGED_BY_SCRIPT = """

@@ -8,14 +8,7 @@ from tests.browser.page import SOON
 from tests.waiting import until
 from wheelcache.engine.stats import MISSES
 from wheelcache.pages.reasons import REASONS
-
-
-@pytest.mark.parametrize(
-    ("cores", "expected"), [(["compiled"], "compiled core"), (["compiled", "python"], "compiled and python core")]
-)
-def test_a_cache_shows_its_core(page, site, cores, expected):
-    page.show(site.card(cores=cores))
-    assert page.text('[data-part="about"]') == expected
+from wheelcache.watch.dashboard.permissions import Permission
 
 
 @pytest.mark.parametrize(
@@ -111,7 +104,9 @@ def group(name, load_seconds=0.0, misses=None, **figures):
         "misses": total,
         "misses_by_cause": misses,
         "stale_hits": 0,
+        "puts": 0,
         "loads": 0,
+        "load_failures": 0,
         "hit_ratio": None,
         "load_seconds": load_seconds,
         "refused": 0,
@@ -127,12 +122,87 @@ def test_the_misses_are_shown_by_cause_the_most_frequent_first_and_zeros_are_not
     }
     page.show(site.card(total=total))
     page.unfold()
-    assert page.facts("misses") == [["Expired", "3", "75.0%"], ["Perhaps written by another process", "1", "25.0%"]]
+    assert page.facts("misses") == [["Expired", "3", "75.0%"], ["Changed or deleted by another worker", "1", "25.0%"]]
     assert page.text('[data-part="misses"] .gist') == "4 misses"
     assert page.facts("removals") == [["Look-ups", "4"], ["Misses", "4"], ["Evicted", "2", "100%"]]
     assert not page.find('[data-part="loads"]').is_displayed()
     page.show(site.card())
     assert not page.find('[data-part="misses"]').is_displayed()
+
+
+def test_without_shared_figures_the_page_says_that_a_worker_shows_itself(page, site):
+    page.show(site.card(is_shared=False))
+    assert page.text('[data-part="workers-summary"]').startswith("Each worker shows only itself")
+    page.show(site.card(is_shared=True))
+    assert page.text('[data-part="workers-summary"]') == "1 worker"
+
+
+def test_the_settings_that_were_set_are_a_table(page, site):
+    page.show(site.card(settings=[["MAX_ENTRIES", "<b>7</b>"]]))
+    page.unfold("settings")
+    assert page.facts("settings") == [["MAX_ENTRIES", "<b>7</b>"]]
+    page.show(site.card())
+    assert not page.find('[data-part="settings"]').is_displayed()
+
+
+@pytest.mark.parametrize("granted", [set(Permission), {Permission.INSPECT}, {Permission.OPERATE}])
+def test_a_group_opens_its_causes_its_figures_and_its_keys(page, site, granted):
+    site.granted = granted
+    evil = "<img src=x onerror=alert(1)>"
+    answer = {
+        "is_over": True,
+        "text": "2 keys",
+        "failures": [],
+        "rows": [[evil, 2048, 90.5, 2], ["session…", 1, "never expires", 1]],
+    }
+    site.answers = [{"token": "t"}, answer]
+    shop = group(
+        "shop", 3.0, causes(deleted=3, expired=1), requests=10, hit_ratio=0.6, loads=4, load_failures=2, puts=2
+    )
+    page.show(site.card(groups=[shop, group("other", 1.0)]))
+    assert page.text('[data-group="shop"] [data-column="failures"]') == "2"
+    assert page.find('[data-group="shop"] [data-bad]').is_displayed()
+    page.find('[data-group="shop"] button').click()
+    assert page.facts("causes") == [["Deleted", "3 · 75.0%"], ["Expired", "1 · 25.0%"]]
+    assert page.facts("figures") == [
+        ["Look-ups", "10"],
+        ["Misses", "4"],
+        ["Values stored", "2"],
+        ["Loads", "4"],
+        ["Failed loads", "2"],
+        ["Mean time of a load", "750 ms"],
+    ]
+    opened = page.find(".opened")
+    may_see, may_delete = Permission.INSPECT in granted, len(granted) > 1
+    assert page.find('.opened [data-part="keys"]').is_displayed() == may_see
+    if may_see:
+        assert until(lambda: [each.text.split("\n")[0] for each in page.all(".opened li")] == [evil, "session…"], SOON)
+        assert page.all("main img") == []
+        # The keys of sessions are hidden in part, so that they are not deleted here.
+        assert len(page.all(".opened li button")) == may_delete
+    # A refresh leaves it open.
+    site.figures["caches"][0]["groups"][0]["misses_by_cause"]["expired"] = 0
+    page.look_again()
+    assert until(lambda: page.facts("causes") == [["Deleted", "3 · 75.0%"]], SOON)
+    assert page.find(".opened") == opened
+    assert violations(page.driver) == []
+    if may_delete:
+        site.answers = [{"token": "t"}, {**answer, "rows": []}]
+        assert f"The key “{evil}” will be deleted from pages, in all workers" in page.press(".opened li button")
+        assert until(lambda: len(page.all(".opened li")) == 1, SOON)
+        assert "action=delete&kind=key" in site.posted[-2]
+    page.find('[data-group="shop"] button').click()
+    assert not page.all(".opened")
+    assert ("action=find&kind=group&text=shop&cache=pages" in site.posted) == may_see
+
+
+def test_the_verdict_opens_the_group_that_it_names(page, site):
+    sentence = {"state": "bad", "text": "shop fails.", "place": "groups", "group": "shop"}
+    page.show(site.card(groups=[group("shop", 3.0), group("other", 1.0)], sentence=sentence))
+    assert page.text('[data-part="verdict-link"]') == "Show “shop”"
+    page.find('[data-part="verdict-link"]').click()
+    assert page.find('[data-group="shop"] button').get_attribute("aria-expanded") == "true"
+    assert page.find(".opened").is_displayed()
 
 
 def test_the_groups_of_keys_are_sorted_by_the_time_spent_computing_and_by_any_column(page, site):
@@ -149,11 +219,11 @@ def test_the_groups_of_keys_are_sorted_by_the_time_spent_computing_and_by_any_co
         return [[cell.text for cell in row.find_elements("css selector", "th, td")] for row in page.all("[data-group]")]
 
     nothing = "\N{EN DASH}"
-    # The column of refused values has only zeros.
+    # The columns of failed loads and of pages that were not stored have only zeros.
     assert rows() == [
-        ["user", "10", "60.0%", "4", "expired 75.0%", "4", "3 s", ""],
-        [evil, "1", nothing, "1", "tag 100%", "0", "1 s", ""],
-        ["other keys", "2", nothing, "2", "new or long gone 100%", "0", "500 ms", ""],
+        ["user", "10", "60.0%", "4", "Expired 75.0%", "", "3 s", ""],
+        [evil, "1", nothing, "1", "Tag dropped 100%", "", "1 s", ""],
+        ["other keys", "2", nothing, "2", "First request, or forgotten 100%", "", "500 ms", ""],
     ]
     assert page.text('[data-part="groups"] [aria-sort="descending"]') == "Time computing"
     page.find("[data-part=groups] thead th:nth-child(1) button").click()
@@ -168,35 +238,6 @@ def test_the_groups_of_keys_are_sorted_by_the_time_spent_computing_and_by_any_co
     assert violations(page.driver) == []
     page.show(site.card(groups=[]))
     assert not page.find('[data-part="groups"]').is_displayed()
-
-
-def test_without_shared_figures_there_is_no_reset_and_the_page_says_that_a_worker_shows_itself(page, site):
-    page.show(site.card(is_shared=False), can_reset=False)
-    assert not page.find("#reset").is_displayed()
-    assert page.text('[data-part="workers-summary"]').startswith("Each worker shows only itself")
-    page.show(site.card(is_shared=True), can_reset=True)
-    assert page.find("#reset").is_displayed()
-    assert page.text('[data-part="workers-summary"]') == "1 worker"
-
-
-def test_a_cache_that_was_reset_alone_says_when(page, site):
-    at = site.figures["at"]
-    page.show(site.card("alone", reset_at=at - 7), site.card("never"), since=None)
-    assert "reset at" in page.text('section[data-cache="alone"] [data-part="about"]')
-    page.select("never")
-    assert "reset at" not in page.text('section[data-cache="never"] [data-part="about"]')
-
-
-def test_the_settings_are_a_table_that_marks_what_is_set(page, site):
-    settings = [["MAX_ENTRIES", "<b>7</b>", False, "the most that are kept"], ["JITTER", "0.05", True, "a share"]]
-    page.show(site.card(settings=settings))
-    table = 'section[data-cache="pages"] [data-part="settings"]'
-    page.find(f"{table} summary").click()
-    rows = [
-        [cell.text for cell in row.find_elements("css selector", "th, td")] for row in page.all(f"{table} tbody tr")
-    ]
-    assert rows == [["MAX_ENTRIES", "<b>7</b>", "the most that are kept"], ["JITTER", "0.05", "a share"]]
-    assert [row.get_attribute("class") for row in page.all(f"{table} tbody tr")] == ["set", ""]
 
 
 @pytest.mark.parametrize(
@@ -258,7 +299,7 @@ def test_the_memory_is_shown_with_its_bounds(page, site, now, expected):
 
 
 def test_a_cache_without_a_worker_shows_its_last_figures_and_its_settings(page, site):
-    settings = [["MAX_ENTRIES", "7", False, "the most that are kept"]]
+    settings = [["MAX_ENTRIES", "7"]]
     page.show(site.card(worker_count=0, workers=[], settings=settings, total={"hits": 5}))
     assert page.text('[data-part="workers-summary"]') == "No worker has this cache now"
     assert page.figure("hits", "pages") == "5"
@@ -350,15 +391,16 @@ def test_a_deploy_is_compared_with_the_time_before_it_and_the_reader_chooses_whi
     groups.append({"name": "", "before": 0.025, "after": 0.0, "cause": None})
     comparison = {
         "at": at - 600,
-        "text": "release 600",
+        "release": "600",
         "seconds": 600,
-        "sentence": "Since then: <i>worse</i>.",
+        "sentence": "<i>Worse</i>.",
         "before": side(site, 0.931, 80.0, 0.5, 0, 0, 100),
         "after": side(site, 0.814, 80.0, 1.25, 0, 0, 0),
         "groups": groups,
     }
     page.show(site.card(marks=[*marks, started], comparison=comparison))
-    assert page.text('[data-part="compared"]') == "Since then: <i>worse</i>."
+    minute = page.run("return new Date(arguments[0] * 1000).toTimeString().slice(0, 5)", at - 600)
+    assert page.text('[data-part="compared"]') == f"Since {minute} (release 600): <i>Worse</i>."
     assert page.facts("compared-figures") == [
         ["Hit ratio", "93.1%", "81.4%"],
         ["Look-ups per second", "80", "80"],
@@ -370,12 +412,18 @@ def test_a_deploy_is_compared_with_the_time_before_it_and_the_reader_chooses_whi
         ["other keys", "2.5%", "0%", "\N{EN DASH}"],
     ]
     options = page.all('[data-part="releases"] option')
-    assert [each.text.split(", ")[-1] for each in options] == ["release 600", "release 1200", "Nothing"]
+    assert [each.text.split(", ")[-1] for each in options] == ["release 600", "release 1200", "None"]
     assert [each.is_selected() for each in options] == [True, False, False]
     site.asked.clear()
     options[1].click()
     assert until(lambda: site.asked and f"compare={at - 1200:.0f}" in site.asked[-1], SOON)
     assert f"compare={at - 1200:.0f}" in page.run("return location.hash")
+    wait = {**comparison, "sentence": "Wait a minute.", "before": None, "after": None, "seconds": None, "groups": []}
+    site.figures["caches"][0]["comparison"] = wait
+    page.look_again()
+    assert until(lambda: page.text('[data-part="compared-sentence"]') == "Wait a minute.", SOON)
+    assert page.text('[data-part="compared"]') == "Wait a minute."
+    assert not page.find('[data-part="sides"]').is_displayed()
     site.figures["caches"][0]["comparison"] = None
     options[2].click()
     assert until(lambda: not page.text('[data-part="compared"]'), SOON)
@@ -439,13 +487,8 @@ def test_a_rehearsal_shows_its_result_the_views_and_what_to_mend(page, site):
     cells = [each.text for each in page.all(f"{section} tbody tr > *")]
     assert cells == ["news.list", "1,200", "900", "45", "2", "0", "7", "1"]
     shown = page.text(section)
-    for text in (
-        rehearsal["sentence"],
-        rehearsal["block"],
-        "Mode: rehearse.",
-        finding["sentence"],
-        *finding["details"],
-    ):
+    texts = rehearsal["sentence"], rehearsal["block"], "Mode: rehearse", finding["sentence"], *finding["details"]
+    for text in texts:
         assert text in shown
     assert violations(page.driver) == []
     page.show(site.card())

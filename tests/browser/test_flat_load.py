@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter
 from contextlib import contextmanager
+from datetime import datetime
 from http.client import HTTPException
 
 import pytest
@@ -73,27 +74,16 @@ def kill_a_worker(folder):
 
 def drawn(page):
     """Return the look-ups a second in each step of the chart, by the end of the step, and those of the span."""
-    rows, total = page.run(
-        """
-        const rows = [...document.querySelectorAll("[data-part=chart-table] tbody tr")];
-        const heads = [...document.querySelectorAll("[data-part=chart-table] thead th")]
-          .map((each) => each.textContent);
-        const place = heads.indexOf("Look-ups per second: Look\u2011ups");
-        return [rows.map((row) => [row.cells[0].textContent, row.cells[place].textContent]),
-          document.querySelector('[data-figure="requests"]').textContent];
-        """
-    )
-    return {at: float(value.replace(",", "")) for at, value in rows}, int(total.replace(",", ""))
+    total = page.text('[data-figure="requests"]')
+    heads, *rows = page.csv()
+    place = heads.index("Look-ups per second: Look-ups")
+    return {datetime.fromisoformat(row[0]).timestamp(): float(row[place]) for row in rows}, int(total.replace(",", ""))
 
 
 def visits(folder):
     """Return the times of all visits, and the processes that answered them."""
     lines = [line.split() for line in (folder / "visits").read_text().splitlines()]
     return [float(at) for at, _ in lines], {pid for _, pid in lines}
-
-
-def clock(at):
-    return time.strftime("%H:%M:%S", time.localtime(at))
 
 
 def test_charts_and_the_figures_of_the_span_equal_an_independent_count_whatever_becomes_of_the_workers(
@@ -105,7 +95,6 @@ def test_charts_and_the_figures_of_the_span_equal_an_independent_count_whatever_
         page.driver.get(f"{site.url}/wheelcache/")
         assert page.is_fresh()
         page.find('[data-span="600"]').click()
-        page.unfold("chart-table")
         with flat_load(site):
             began = time.monotonic()
 
@@ -129,13 +118,13 @@ def test_charts_and_the_figures_of_the_span_equal_an_independent_count_whatever_
         # Five at first, five after the reload, two in place of the killed ones, and those that replace exited workers.
         assert len(pids) > 5 + 5 + len(killed) == 12
         # The load may have ended at the beginning of the step, which the chart shows once it is over.
-        assert until(lambda: page.look_again() or clock(last + STEP) in drawn(page)[0], SOON)
+        assert until(lambda: page.look_again() or last + STEP in drawn(page)[0], SOON)
         shown, total = drawn(page)
     page.errors()
     assert len(count) >= 4
     whole = A_SECOND * LOOKUPS * STEP
     for start, number in count.items():
         # A step that the load did not fill may lack the same number of look-ups.
-        assert abs(shown[clock(start + STEP)] * STEP - number) <= 0.03 * max(number, whole / 2), (start, shown, count)
+        assert abs(shown[start + STEP] * STEP - number) <= 0.03 * max(number, whole / 2), (start, shown, count)
     assert total == pytest.approx(sum(count.values()), rel=0.03)
     assert "Traceback" not in log.read_text(), log.read_text()

@@ -26,7 +26,7 @@ def found(**parts):
 @pytest.fixture
 def form(page, site):
     """The page of an inspector with the form open."""
-    page.show(site.card(can_inspect=True))
+    page.show(site.card(is_shared=True))
     page.find('[data-part="inspection"] summary').click()
     return page
 
@@ -49,14 +49,14 @@ def cells(page, part):
     return page.run(texts, f'[data-part="{part}"] tbody tr')
 
 
-def test_without_the_option_there_is_no_form(page, site):
-    page.show(site.card(can_inspect=False))
+def test_without_published_figures_there_is_no_form(page, site):
+    page.show(site.card(is_shared=False))
     assert not page.find('[data-part="inspection"]').is_displayed()
 
 
 def test_an_inspector_who_is_no_operator_has_no_button_to_delete(page, site):
     site.granted = {Permission.INSPECT}
-    page.show(site.card(can_inspect=True))
+    page.show(site.card(is_shared=True))
     page.find('[data-part="inspection"] summary').click()
     search(page, site, "k", found())
     assert until(lambda: state(page) == "Present in 1 of 1 workers", SOON)

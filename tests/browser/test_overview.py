@@ -8,7 +8,7 @@ from tests.browser.page import SOON
 from tests.waiting import until
 
 DETAILS = (
-    *("workers", "history", "times", "settings", "cores", "sentence", "marks", "total", "groups"),
+    *("workers", "history", "times", "settings", "sentence", "marks", "total", "groups"),
     *("comparison", "store", "pages", "rehearsal"),
 )
 
@@ -216,8 +216,8 @@ def test_events_are_text_and_without_one_there_is_no_table(page, site):
     at, hostile = site.figures["at"], "<img src=x onerror=alert(1)> \ud800 \u202e"
     told = {"at": at, "since": at - 3, "kind": "load failed", "cache": hostile, "text": hostile}
     many = [{**told, "at": at - 1000, "since": at - 5000, "kind": "another", "cache": None, "text": "x" * 200}] * 28
-    reset = {**told, "kind": "reset", "cache": None, "text": "by ann"}
-    site.figures["events"] = [told, *many, reset]
+    cleared = {**told, "kind": "cleared", "cache": None, "text": "by ann"}
+    site.figures["events"] = [told, *many, cleared]
     page.look_again()
     assert until(lambda: page.find("#events-more").is_displayed(), SOON)
     page.find("#events-more").click()
@@ -227,7 +227,7 @@ def test_events_are_text_and_without_one_there_is_no_table(page, site):
     cells = [row.split("\t") for row in rows(page)]
     assert cells[0][1:] == ["Load failed", hostile.replace("\ud800", "\ufffd"), hostile.replace("\ud800", "\ufffd")]
     assert cells[1][1:3] == ["another", ""]
-    assert cells[-1][1:] == ["Figures reset", "all", "by ann"]
+    assert cells[-1][1:] == ["Cleared", "all", "by ann"]
     assert re.match("x{200} since .*\\d\\d:\\d\\d:\\d\\d$", cells[1][3])
     assert page.run("return document.documentElement.scrollWidth <= innerWidth")
 

@@ -1,8 +1,8 @@
 """http-cache-tests, the suite shown on cache-tests.fyi, against HTTPCache with default options on two servers.
 
 Version 0.4.5, the latest on npm, has 157 required and 86 optional tests for shared caches. Since then, the authors have
-dropped or reversed 13 of the tests that fail here, and added 12 optional ones. docs/reference/http-cache.md lists the
-failures.
+dropped or reversed 13 of the tests that fail here, and added 12 optional ones. docs/reference/http-cache.md gives the
+numbers.
 """
 
 import json

@@ -16,6 +16,7 @@ from wheelcache.core.contract import (
     PRESENT,
     STORED,
     WAKE,
+    GroupRule,
     MissCause,
     RemovalCause,
 )
@@ -399,3 +400,22 @@ class TestCounts:
         assert core.groups() == []
         assert watch.broken
         assert core.find("key") == 1
+
+
+def test_a_look_up_of_a_preliminary_key_counts_only_as_a_miss(make):
+    core = make()
+    core.group_by([GroupRule("list.", "pages", "", is_preliminary=True)])
+    for key in ("list.1", ("list.2",), "page.1"):
+        core.set(key, key, None)
+        assert core.find(key) == key
+        core.count_hit(key)
+        core.count_stale_hit(key)
+    for key in ("list.3", "page.3"):
+        assert core.find(key) is None
+        core.count_miss(key)
+        core.count_hit(key)
+    assert (core.counts().hits, core.counts().misses) == (3, 2)
+    assert sum(each.stale_hits for each in core.groups()) == 1
+    core.remove_value("list.1", "list.1", was_hit=True)
+    assert core.counts().hits == 3
+    assert [core.is_preliminary(key) for key in ("list.1", ("list.2",), "page.1", 1)] == [True, True, False, False]

@@ -33,7 +33,7 @@ class Model:
         return {"name": name, "rank": rank, "seconds": 0.0, **self.zero()}
 
     def zero(self):
-        return dict.fromkeys(("hits", "stale_hits", "puts", "loads", "misses"), 0)
+        return dict.fromkeys(("hits", "stale_hits", "puts", "loads", "load_failures", "misses"), 0)
 
     def name_of(self, key):
         """Return the name of the group of a key, and its rank."""
@@ -146,8 +146,9 @@ def do(core, model, name, key, given):
         core.count_miss(key, NEW, group=given)
         model.group(key, given)["misses"] += 1
     elif name == "load":
-        core.count_load(key, 0.25, group=given)
         group = model.group(key, given, rank=1)
+        assert core.count_load(key, 0.25, group=given, has_failed=given is None) == group["name"]
+        group["load_failures"] += given is None
         group["loads"] += 1
         group["seconds"] += 0.25
     elif name == "flood":
@@ -353,3 +354,41 @@ def test_a_page_that_is_stored_again_after_it_has_expired_belongs_to_its_present
         core.find("page.1")
         now[0] += 10.0
     assert {each.name: (each.hits, each.puts) for each in core.groups() if each.name} == {"old": (1, 2), "new": (1, 2)}
+
+
+TWO_LOOK_UPS = (GroupRule("list.", "pages", "", is_preliminary=True), GroupRule("page.", "pages", ""), *RULES)
+
+
+def test_the_misses_the_loads_and_the_puts_of_preliminary_keys_count_in_the_group_of_their_name():
+    core = CORES["compiled"]()
+    core.group_by(TWO_LOOK_UPS)
+    core.count_miss("list.1")
+    core.count_load("list.1", 0.5)
+    for key in ("list.1", "page.1"):
+        core.set(key, 1, None)
+        assert core.find(key) == 1
+        assert core.peek(key).group == "pages"
+    (pages,) = [each for each in core.groups() if each.name]
+    assert (pages.name, pages.hits, pages.puts, pages.loads, sum(pages.misses)) == ("pages", 1, 2, 1, 1)
+    core.before_fork()
+    core.after_fork(in_child=True)
+    assert core.groups() == []
+    core.find("list.1")
+    assert core.groups() == []
+    core.set("list.1", 1, None)
+    assert counts(core, "puts") == {"": 0, "pages": 1}
+
+
+def test_the_sums_are_exact_if_the_group_of_preliminary_keys_has_lost_its_place():
+    core = CORES["compiled"]()
+    core.group_by(TWO_LOOK_UPS)
+    core.set("list.1", 1, None)
+    # No group has this name yet.
+    assert counts(core, "puts") == {"": 1}
+    for number in range(PLACES):
+        core.count_miss("any", group=f"view {number}")
+    core.set("page.1", 1, None)
+    core.set("list.2", 1, None)
+    assert [core.find(key) for key in ("list.1", "list.2", "page.1")] == [1, 1, 1]
+    assert (counts(core, "puts")[""], counts(core, "hits")[""]) == (3, 1)
+    assert (core.counts().puts, core.counts().hits) == (3, 1)

@@ -211,8 +211,8 @@ def test_the_reference_core_counts_exactly_in_one_group(make):
     core.count_miss("other")
     core.set(":1:user:1", 2, None, labels=labels(group="view"))
     core.count_miss("other", group="view")
-    core.count_load("other", 0.5, group="view")
-    assert core.groups() == [GroupCounts("", 2, 1, 2, 2, 1.0, core.counts().causes)]
+    core.count_load("other", 0.5, group="view", has_failed=True)
+    assert core.groups() == [GroupCounts("", 2, 1, 2, 2, 1, 1.0, core.counts().causes)]
     assert core.counts().misses == 2
     assert core.peek(":1:user:1").group == ""
 
@@ -240,10 +240,12 @@ def test_misses_and_loads_are_counted_for_the_group_of_the_key(make):
         core.count_miss(key)
     named = {"fragment side": 2, "fragment head": 1, "sessions": 1, "user": 2, "function": 2, "city": 1}
     assert misses(core) == {**named, "": len(keys) - sum(named.values())}
-    core.count_load(":1:user:9", 0.5)
-    core.count_load(":1:user:9", 0.25)
+    assert core.count_load(":1:user:9", 0.5) == "user"
+    assert core.count_load(":1:user:9", 0.25, has_failed=True) == "user"
+    assert core.count_load(":1:user:9", 0.0, group="view") == "view"
+    assert core.count_load(":1:plain", 0.0) == ""
     (user,) = [group for group in core.groups() if group.name == "user"]
-    assert (user.loads, user.load_seconds) == (2, 0.75)
+    assert (user.loads, user.load_failures, user.load_seconds) == (2, 1, 0.75)
 
 
 @COMPILED_ONLY
@@ -291,7 +293,7 @@ def name_of(key):
     text, *others = key if isinstance(key, tuple) else (key,)
     ascii_part = re.match("[\0-\x7f]*", text[:128])[0]
     is_whole = bool(others) and ascii_part == text[:128]
-    for prefix, name, stop in RULES:
+    for prefix, name, stop, _ in RULES:
         if ascii_part.startswith(prefix):
             part, found, _ = ascii_part.removeprefix(prefix).partition(stop) if stop else ("", "all", "")
             if found or is_whole:

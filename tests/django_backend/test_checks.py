@@ -90,7 +90,7 @@ settings.configure(
     SESSION_ENGINE="django.contrib.sessions.backends.cache",
 )
 from django.core.management import execute_from_command_line
-execute_from_command_line(["manage.py", "check", "--deploy", "--fail-level", "WARNING"])
+execute_from_command_line(["manage.py", "check", "--fail-level", "WARNING"])
 """
 
 

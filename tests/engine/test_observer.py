@@ -36,8 +36,8 @@ class Noting:
         self.noted = []
         self.jobs = [Job(self.noted)]
 
-    def failed(self, error):
-        self.noted.append(f"failed: {error}")
+    def failed(self, error, group):
+        self.noted.append(f"failed: {error}{group}")
 
     def cleared(self, by):
         self.noted.append(f"cleared by {by}")

@@ -1,6 +1,7 @@
 """The log line of each minute, and its figures."""
 
 import logging
+import os
 from math import inf
 
 import pytest
@@ -41,13 +42,14 @@ def test_the_line_has_the_figures_of_its_interval_only_and_the_same_as_fields(cl
     cache.get("a")
     clock.advance(60)
     assert [line.getMessage() for line in lines()] == [
-        "cache(pages) - qpm: 3, hit_ratio: 66.7%, elements: 1, hit: 2, miss: 1",
-        "cache(pages) - qpm: 1, hit_ratio: 100.0%, elements: 1, hit: 1, miss: 0",
+        f"cache(pages) - qpm: 3, hit_ratio: 66.7%, elements: 1, hit: 2, miss: 1, pid: {os.getpid()}",
+        f"cache(pages) - qpm: 1, hit_ratio: 100.0%, elements: 1, hit: 1, miss: 0, pid: {os.getpid()}",
     ]
     line = lines()[0]
     assert line.levelno == logging.INFO
     assert line.name == "wheelcache.stats"
-    assert (line.cache, line.qpm, line.hit_ratio, line.elements, line.hit, line.miss) == ("pages", 3, 66.7, 1, 2, 1)
+    found = (line.cache, line.qpm, line.hit_ratio, line.elements, line.hit, line.miss, line.pid)
+    assert found == ("pages", 3, 66.7, 1, 2, 1, os.getpid())
 
 
 def test_no_line_for_an_interval_without_traffic(clock, lines):
@@ -71,7 +73,8 @@ def test_an_empty_and_idle_cache_logs_nothing_until_it_is_written_again(lines):
     cache.get("a")
     cache.set("a", 1, ttl=1000)
     clock.advance(60)
-    assert lines()[1].getMessage() == "cache(default) - qpm: 1, hit_ratio: 0.0%, elements: 1, hit: 0, miss: 1"
+    expected = f"cache(default) - qpm: 1, hit_ratio: 0.0%, elements: 1, hit: 0, miss: 1, pid: {os.getpid()}"
+    assert lines()[1].getMessage() == expected
 
 
 def test_reading_the_figures_does_not_change_them(clock):
@@ -88,10 +91,11 @@ def test_reading_the_figures_does_not_change_them(clock):
         first.hits = 5
 
 
-def test_a_worker_that_exits_logs_its_last_line():
+@pytest.mark.parametrize(("seconds", "rate"), [(30, "qpm: 6, "), (9, "")])
+def test_a_worker_that_exits_logs_its_last_line_without_a_rate_of_less_than_ten_seconds(seconds, rate):
     out = run(
         """
-        import logging, sys
+        import logging, os, sys
         from wheelcache import Cache, ManualClock
         logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(message)s")
         clock = ManualClock()
@@ -101,9 +105,11 @@ def test_a_worker_that_exits_logs_its_last_line():
         clock.advance(60)
         for _ in range(3):
             cache.get("a")
-        clock.advance(30)
-        """
+        clock.advance(int(sys.argv[1]))
+        print("pid", os.getpid())
+        """,
+        seconds,
     )
-    assert [line for line in out.splitlines() if "qpm" in line] == [
-        "cache(pages) - qpm: 6, hit_ratio: 100.0%, elements: 1, hit: 3, miss: 0"
-    ]
+    lines = [line for line in out.splitlines() if "hit_ratio" in line]
+    pid = next(line.split()[1] for line in out.splitlines() if line.startswith("pid "))
+    assert lines == [f"cache(pages) - {rate}hit_ratio: 100.0%, elements: 1, hit: 3, miss: 0, pid: {pid}"]

@@ -60,6 +60,7 @@ def test_a_load_is_no_write(cache):
 class Noted(WriteWatcher):
     def __init__(self):
         self.calls = []
+        self.open = {"key": None}
 
     def deleted(self, key):
         self.calls.append(("deleted", key))

@@ -72,3 +72,51 @@ def test_sessions_elsewhere_are_none(caplog, tmp_path, kind, made):
 @pytest.mark.parametrize("config", [{}, {"SESSION_TYPE": "cachelib"}])
 def test_sessions_of_no_cache_are_none(caplog, config):
     assert messages(caplog, **config) == []
+
+
+cache = flask_caching.Cache()
+
+
+class OfGlobal(flask.sessions.SecureCookieSessionInterface):
+    """Keeps sessions in a global variable of its module, as CTFd does."""
+
+    def save_session(self, app, session, response):
+        cache.set("session", dict(session))
+
+
+class OfAttribute(flask.sessions.SecureCookieSessionInterface):
+    def __init__(self):
+        self.store = cache
+
+
+class OfCookies(flask.sessions.SecureCookieSessionInterface):
+    def save_session(self, app, session, response):
+        super().save_session(app, session, response)
+
+
+@pytest.mark.parametrize(
+    ("interface", "backend", "debug", "number"),
+    [
+        (OfGlobal, BACKEND, False, 1),
+        (OfAttribute, BACKEND, False, 1),
+        (OfCookies, BACKEND, False, 0),
+        (OfGlobal, BACKEND, True, 0),
+        (OfGlobal, "SimpleCache", False, 0),
+        pytest.param(OfGlobal, HOST_CACHE, False, 0, marks=on_hosts),
+    ],
+)
+def test_an_interface_with_the_cache_of_the_app_is_a_warning_at_the_first_request(
+    caplog, interface, backend, debug, number
+):
+    app = flask.Flask("shop")
+    app.debug = debug
+    app.config["CACHE_TYPE"] = backend
+    cache.init_app(app)
+    app.session_interface = interface()
+    for _ in range(3):
+        app.test_client().get("/")
+    found = [each.getMessage() for each in caplog.records if "sessions of the app 'shop'" in each.getMessage()]
+    assert len(found) == number
+    for each in found:
+        assert each.startswith(f"{__name__}.{interface.__name__} keeps")
+        assert "Set CACHE_TYPE to a HostCache" in each

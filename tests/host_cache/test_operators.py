@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import until
+from wheelcache.core import IMPLEMENTATION
 from wheelcache.errors import CacheClosed
 from wheelcache.host_cache.hosted_cache import HostedCache
 from wheelcache.host_cache.place import Place
@@ -82,9 +83,9 @@ def test_commands_read_and_delete_the_entries_themselves(others, cache):
     assert shown.startswith("present, ")
     assert shown.endswith(", str, tags 'users', value 'one'")
     assert run(cache, "tags", "*") == (["2\tusers"], None)
-    assert run(cache, "delete", "user:2") == (["1 entries"], None)
+    assert run(cache, "delete", "user:2") == (["1 entry deleted"], None)
     assert cache.get("user:2") is None
-    assert run(cache, "delete", tag="users") == (["the entries of the tag"], None)
+    assert run(cache, "delete", tag="users") == (["entries of the tag deleted"], None)
     assert run(cache, "keys", "*") == (["page:1"], None)
 
 
@@ -94,10 +95,13 @@ def test_a_clear_takes_effect_before_the_command_ends(others, cache):
 
 
 def test_the_dashboard_inspects_and_clears_without_asking_a_worker(others, cache):
-    dashboard = Dashboard("Site", lambda: [cache], lambda name: [], lambda name: True)
+    dashboard = Dashboard("Site", lambda: [cache], lambda name: [])
     found = dashboard.inspect("shared", Target("find", "key", "user:1"), "an operator")
     answers = dashboard.answers(found["token"])
     assert (answers["is_over"], answers["workers"], answers["failures"]) == (True, 1, [])
+    found = dashboard.inspect("shared", Target("find", "group", "user"), "an operator")
+    of_group = ["user:1", "user:2"] if IMPLEMENTATION == "compiled" else []
+    assert sorted(row[0] for row in dashboard.answers(found["token"])["rows"]) == of_group
     assert dashboard.clear("shared", "an operator").endswith("in all workers of this machine immediately.")
     assert cache.keys() == []
 

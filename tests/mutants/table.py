@@ -218,7 +218,7 @@ MUTANTS = [
     Mutant(
         "a deleted key is passed on by the holder of its lease",
         "core/access.pxi",
-        "        if writes.is_watched:\n            writes.deleted(key)\n",
+        "        if writes.leased:\n            writes.deleted(key)\n",
         "",
         ("tests/fill_waits",),
     ),

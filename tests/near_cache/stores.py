@@ -20,7 +20,7 @@ TIMEOUT = 60.0
 LONG = 100.0
 """Seconds of a wait for a lease whose end no test sees."""
 
-FAIL_SAFE = {"fail_safe": True, "grace": 100.0}
+FAIL_SAFE = {"fail_safe": 100.0}
 
 
 def near_cache(clock, *, tracked=False, **options):

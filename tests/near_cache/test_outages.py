@@ -372,8 +372,8 @@ def test_a_child_of_a_fork_has_no_trust_in_the_copies_that_it_inherits(clock):
 # The store is left alone.
 
 
-def test_writes_are_dropped_or_refused_as_configured_and_never_where_there_is_no_answer(make, store):
-    drops, refuses = make(**FAIL_SAFE), make(**FAIL_SAFE, drop_writes=False)
+def test_writes_are_dropped_with_fail_safe_and_never_where_there_is_no_answer(make, store):
+    drops, refuses = make(**FAIL_SAFE), make()
     store.error = Down("gone")
     assert drops.set("k", 1, result_if_dropped="dropped") == "dropped"
     with pytest.raises(Down):

@@ -82,7 +82,7 @@ def test_the_figures_equal_an_independent_count_and_are_published(make_site, clo
     assert stats.revalidated == confirmed
     assert min(stats.fresh, stats.stale, stats.revalidated, stats.stored, *stats.not_stored.values()) > 0
     clock.advance(INTERVAL)
-    published = only(path).counted.pages
+    published = only(path).stats.pages
     assert attrgetter(*PAGE_COUNTERS)(published) == attrgetter(*PAGE_COUNTERS)(stats)
     assert published.not_stored == stats.not_stored
     assert set(published.not_stored) == {"private", "set-cookie", "no lifetime", "error"}
@@ -125,12 +125,12 @@ def test_a_cache_that_stores_nothing_shows_why(make_site, clock, path):
     for _ in range(3):
         site.get()
     clock.advance(INTERVAL)
-    assert only(path).counted.pages.not_stored == {"set-cookie": 3}
+    assert only(path).stats.pages.not_stored == {"set-cookie": 3}
     for _ in range(200):
         clock.advance(0.5)
         site.get()
     clock.advance(INTERVAL)
-    assert only(path).counted.pages.not_stored == {"set-cookie": 203}
+    assert only(path).stats.pages.not_stored == {"set-cookie": 203}
 
 
 def test_applications_add_no_reasons_to_the_figures_of_a_site(make_site, clock, path):
@@ -145,7 +145,7 @@ def test_applications_add_no_reasons_to_the_figures_of_a_site(make_site, clock, 
         site.get(f"/{number}")
     assert len(site.stats().not_stored) == 50
     clock.advance(INTERVAL)
-    assert only(path).counted.pages.not_stored == {"other": 50}
+    assert only(path).stats.pages.not_stored == {"other": 50}
 
 
 def test_the_figures_reach_the_dashboard_the_terminal_and_the_metrics(make_site, clock, path):

@@ -13,7 +13,7 @@ from wheelcache.pages import HTTPCache
 from wheelcache.pages.django_pages import COMPANION, page_cache
 from wheelcache.pages.options import Options
 
-PAGE = Path(__file__).parents[2] / "docs" / "http-cache.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "http-cache.md"
 
 
 def make_django_cache(**options):
@@ -77,3 +77,27 @@ def test_a_wrong_option_is_named(option, value):
 def test_an_unknown_option_is_named_with_the_most_similar_one(make, option, message):
     with pytest.raises(TypeError, match=f"^{re.escape(message)}"):
         make(**{option: 1})
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda pages: pages.delete_tags(["city:7", "cities"]), "tags must be non-empty strings, not ['city:7', "),
+        (lambda pages: pages.purge(7), "url must be a string, not 7"),
+        (lambda pages: pages.purge_prefix(None), "url must be a string, not None"),
+        (lambda pages: pages.purge_host(b"example.com"), "host must be a string, not b'example.com'"),
+    ],
+)
+def test_a_wrong_target_of_a_purge_is_named(call, message):
+    with pytest.raises(TypeError, match=f"^{re.escape(message)}"):
+        call(HTTPCache())
+
+
+def test_a_cache_of_flask_that_has_no_app_yet_says_so():
+    pages = FlaskHTTPCache("shop pages")
+    with pytest.raises(
+        AttributeError, match=r"^the HTTP cache 'shop pages' has no app yet: call init_app\(app\) first"
+    ):
+        pages.purge("https://example.com/")
+    with pytest.raises(AttributeError, match="has no attribute 'purge_everything'"):
+        pages.purge_everything()

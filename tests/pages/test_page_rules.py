@@ -63,6 +63,7 @@ def test_of_each_kind_the_first_matching_rule_counts():
     [
         (5, "rules must be a list of pairs, such as .*, not 5"),
         ("/x", "rules must be a list of pairs"),
+        ({"/x": ttl(1)}, "rules must be a list of pairs"),
         ([("/x", ttl(1)), "/y"], r"rules\[1\] must be a pair of a pattern and a rule, such as .*, not '/y'"),
         ([("/x",)], r"rules\[0\] must be a pair"),
         ([(5, ttl(1))], r"rules\[0\] must be a pair"),

@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 import wheelcache
 from tests.memory import traced
 from tests.pages.site import Response
-from tests.watch.published import INTERVAL, Site, only
+from tests.watch.published import INTERVAL, only
 from wheelcache.pages.busiest import LONGEST_PATH, PLACES, SpaceSaving, readable
 from wheelcache.pages.figures import Figures
 from wheelcache.pages.reasons import BYPASSING, MOST_REASONS, REASONS, refusal
 from wheelcache.pages.variants import MOST_VARIANTS
 from wheelcache.watch import site_commands
 from wheelcache.watch.dashboard.dashboard import Dashboard
-from wheelcache.watch.site import Own
 
 
 @pytest.fixture
@@ -190,18 +189,6 @@ def test_strangers_push_no_real_path_out_of_the_database(make_site, clock, path)
     paths = only(path).stats.pages.not_stored_paths["session"]
     assert len(paths) == PLACES
     assert next(iter(paths.items())) == ("/account", 300)
-
-
-def test_a_reset_forgets_the_paths_and_later_ones_are_counted(make_site, clock, path):
-    site = make_site(figures_dir=path)
-    refuse(site.cache.pages.figures, "private", a=30)
-    site.get()
-    clock.advance(INTERVAL)
-    Site([site.cache.cache], Own.NONE).reset()
-    assert only(path).stats.pages.not_stored_paths == {}
-    refuse(site.cache.pages.figures, "private", a=1, b=2)
-    clock.advance(INTERVAL)
-    assert only(path).stats.pages.not_stored_paths == {"private": {"/b": 2, "/a": 1}}
 
 
 def test_a_new_database_gets_all_paths_of_living_workers(make_site, clock, path):

@@ -16,7 +16,7 @@ from wheelcache.pages import rehearsing, ttl, without_cookies
 from wheelcache.pages.comparison import LATER, PAUSE, SOON, Comparison
 from wheelcache.pages.rehearsal import Answer, Kind, answer_of, compare
 from wheelcache.pages.request import NOBODY
-from wheelcache.watch import page_commands, site_commands
+from wheelcache.watch import page_commands
 from wheelcache.watch.console import CommandFailed
 from wheelcache.watch.dashboard.dashboard import Dashboard
 from wheelcache.watch.dashboard.permissions import Permission
@@ -253,10 +253,8 @@ def test_a_header_that_visitors_notice_is_compared(rehearsed, found, headers):
     (name,) = headers
     found = examples(site)["wrong"]
     assert (found["line"], found["header"]) == (0, name)
-    assert (found["stored"], found["visitor"]) == (
-        "" if name == "set-cookie" else "(none)",
-        headers[name].partition("=")[0],
-    )
+    stored = "" if name == "set-cookie" else "(none)"
+    assert (found["stored"], found["visitor"]) == (stored, headers[name].partition("=")[0])
 
 
 @pytest.mark.parametrize("status", [404, 500])
@@ -673,14 +671,6 @@ def test_the_dashboard_shows_texts_only_to_those_who_may_see_values(workers, clo
     assert ("Hello" in response.body.decode()) == may_see
 
 
-def test_a_reset_begins_again(workers, clock):
-    clock.advance(INTERVAL)
-    site_commands.reset([workers[0].cache.cache], None)
-    workers[0].get("/a")
-    clock.advance(INTERVAL)
-    assert results(workers[0])["visits"] == 1
-
-
 def test_a_new_rehearsal_forgets_the_last_one(workers, clock):
     clock.advance(INTERVAL)
     page_commands.change_mode([workers[0].cache.cache], None, "rehearse")
@@ -689,7 +679,7 @@ def test_a_new_rehearsal_forgets_the_last_one(workers, clock):
     assert results(workers[0])["visits"] == 1
 
 
-def test_a_correction_after_a_reset_is_not_counted(rehearsed, found, path, clock):
+def test_a_correction_of_an_earlier_rehearsal_is_not_counted(rehearsed, found, path, clock):
     times = [*2 * ["noon"], "one", *6 * ["two"]]
     site = rehearsed(figures_dir=path)
     site.respond = serving(lambda request: f"<p>{times.pop(0) if times else 'three'}</p>", "max-age=600")
@@ -698,7 +688,7 @@ def test_a_correction_after_a_reset_is_not_counted(rehearsed, found, path, clock
     assert found(site, "wrong")
     clock.advance(INTERVAL)
     assert results(site)["wrong"] == 1
-    site_commands.reset([site.cache.cache], None)
+    page_commands.change_mode([site.cache.cache], None, "rehearse")
     clock.advance(61)
     assert found(site, "noise")
     clock.advance(INTERVAL)

@@ -19,7 +19,7 @@ READS = {
 }
 
 
-@pytest.fixture(params=[{}, {"FAIL_SAFE": True}, {"TRANSACTIONS": True}], ids=["", "fail-safe", "transactions"])
+@pytest.fixture(params=[{}, {"FAIL_SAFE": 300}, {"TRANSACTIONS": True}], ids=["", "fail-safe", "transactions"])
 def cache(request):
     given = {
         "default": {"BACKEND": TIERED, "OPTIONS": {"L2": "rows", **FOLLOWS, "TRANSACTIONS": False, **request.param}},

@@ -21,7 +21,7 @@ def only(path):
 
 def counted(path):
     """Return the hits of each cache by name, including those of processes that have exited."""
-    return {each.name: each.counted.hits for each in look(path).caches}
+    return {each.name: each.stats.hits for each in look(path).caches}
 
 
 def steps_of(site, name="pages", seconds=3600):

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tests.watch.behind import use_store
-from tests.watch.published import INTERVAL, Site, look
+from tests.watch.published import INTERVAL, look
 from wheelcache.core import IMPLEMENTATION
 from wheelcache.engine.stats import COUNTERS, MISSES
 from wheelcache.errors import FileUnusable
@@ -15,8 +15,8 @@ from wheelcache.near_cache.near_cache import NearCache
 from wheelcache.near_cache.outage_rule import OutageRule
 from wheelcache.pages.keys import NotPurgeable
 from wheelcache.pages.reasons import REASONS
-from wheelcache.runtime.clock import SystemClock
 from wheelcache.runtime.steps import drive
+from wheelcache.watch.causes import NAMES
 from wheelcache.watch.dashboard.dashboard import ASSETS, Dashboard, asset
 from wheelcache.watch.dashboard.one_cache import Wanted
 from wheelcache.watch.dashboard.permissions import Permission
@@ -29,11 +29,11 @@ TOTALS = {
     *("entries", "max_entries", "bytes", "max_bytes", "evicted_bytes"),
 } - {"evicted_weight", *MISSES.values()}
 CARD = {
-    *("name", "is_shared", "clear_effect", "since", "reset_at", "now", "figures", "total", "worker_count", "is_used"),
-    *("workers", "history", "times", "cores", "can_inspect", "settings", "store", "pages"),
+    *("name", "is_shared", "clear_effect", "since", "now", "figures", "total", "worker_count", "is_used"),
+    *("workers", "history", "times", "cores", "settings", "store", "pages"),
     *("recent", "groups", "rehearsal", "sentence", "comparison", "marks"),
 }
-PRESENT = {"entries", "max_entries", "bytes", "max_bytes"}
+PRESENT = {"entries", "max_entries", "bytes", "max_bytes", "in_workers"}
 FIGURES = {
     *("requests", "requests_per_second", "hit_ratio", "answered_ratio", "stale_ratio", "evictions_per_second"),
     *("load_failures", "store_errors"),
@@ -74,6 +74,7 @@ def test_the_page_is_given_what_it_needs_and_its_title():
     assert json.loads(CONFIG.search(page)[1]) == {
         "may_operate": True,
         "may_inspect": False,
+        "causes": NAMES,
         "reasons": {name: f"{reason.cause} {reason.advice}" for name, reason in REASONS.items()},
     }
     assert re.search("<title>Caches of mysite.settings . wheelcache</title>", page)
@@ -117,7 +118,7 @@ def test_the_headers_forbid_what_the_page_does_not_need():
 def test_the_figures_have_every_key_that_the_page_reads(make):
     document = json.loads(json.dumps(dashboard(make("default")).figures(), allow_nan=False))
     assert set(document) == {
-        *("title", "at", "refresh", "this_worker", "since", "can_reset", "headline", "problems", "advice"),
+        *("title", "at", "refresh", "this_worker", "headline", "problems", "advice"),
         *("events", "span", "caches"),
     }
     assert set(document["span"]) == {"from", "until", "step", "is_now", "earliest"}
@@ -152,8 +153,8 @@ def test_every_figure_that_the_script_reads_is_one_that_is_sent():
     assert set(re.findall(r"\btotal\.(\w+)", script)) <= TOTALS
     assert set(re.findall(r"\bnow\.(\w+)", script)) <= NOW | PRESENT
     assert set(re.findall(r'\bfield: "(\w+)"', script)) <= HISTORY
-    assert set(re.findall(r"\bfigures\.(title|at|refresh|this_worker|since|can_reset|caches|problems)\b", script)) == {
-        *("title", "at", "refresh", "this_worker", "since", "can_reset", "caches", "problems")
+    assert set(re.findall(r"\bfigures\.(title|at|refresh|this_worker|caches|problems)\b", script)) == {
+        *("title", "at", "refresh", "this_worker", "caches", "problems")
     }
 
 
@@ -173,7 +174,7 @@ def test_the_figures_are_those_of_the_cache(make):
     cache.get_or_load("e", lambda: "loaded")
     cache.engine.observed.observer.publication.run_now()
     document = dashboard(cache, title="a site").figures()
-    assert (document["title"], document["this_worker"], document["since"]) == ("a site", os.getpid(), None)
+    assert (document["title"], document["this_worker"]) == ("a site", os.getpid())
     assert document["refresh"] == INTERVAL
     card = only_card(document)
     total = card["total"]
@@ -208,6 +209,7 @@ def test_the_groups_of_keys_are_those_that_took_most_time_first_and_only_in_deta
         "hit_ratio": 0.0,
         "puts": 1,
         "loads": 1,
+        "load_failures": 0,
         "load_seconds": 2.0,
         "refused": 0,
     }
@@ -242,10 +244,6 @@ def test_a_near_cache_tells_how_the_store_behind_does_in_all_workers(make, anoth
     gauges = {name: card["store"][name] for name in ("breakers", "open_breakers", "trackers", "trusted")}
     assert gauges == {"breakers": 2, "open_breakers": 1, "trackers": 2, "trusted": 1}
     assert {each["pid"]: each["breaker_open"] for each in card["workers"]} == {os.getpid(): False, 7: True}
-    dashboard(cache).reset("tester")
-    store = only_card(dashboard(cache).figures())["store"]
-    assert [store[each] for each in ("reads", "writes", "read_ms", "write_ms")] == [0, 0, None, None]
-    assert gauges.items() <= store.items()
 
 
 def test_a_near_cache_of_which_the_store_was_always_down_is_published_and_was_used(make, clock, tmp_path):
@@ -361,9 +359,7 @@ def test_where_nothing_is_published_each_worker_says_that_it_shows_and_clears_on
     cache, other = make("default", figures_dir=None), make("other")
     cache.set("k", "v")
     document = dashboard(cache, other).figures()
-    assert document["can_reset"]
     assert {card["name"]: card["is_shared"] for card in document["caches"]} == {"default": False, "other": True}
-    assert not dashboard(cache).figures()["can_reset"]
     assert dashboard(cache).clear("default", "tester") == (
         f"Cleared default. Takes effect in worker {os.getpid()} only: the workers of this site do not share figures, "
         "so other workers are not notified."
@@ -380,51 +376,6 @@ def test_an_unknown_cache_is_refused_and_nothing_is_written(make, name, tmp_path
     assert len(cache) == 1
     assert not list((tmp_path / "figures").glob("*.sqlite3"))
     assert sorted(each.name for each in tmp_path.iterdir()) == ["figures"]
-
-
-# Resetting.
-
-
-def test_a_reset_has_the_figures_start_from_zero_and_says_since_when(make, another_worker):
-    cache = make("default")
-    another_worker("default", 7, hits=10, entries=2)
-    cache.set("k", "v")
-    cache.get("k")
-    assert dashboard(cache).reset("tester") == "The figures start from zero."
-    document = dashboard(cache).figures()
-    total = only_card(document)["total"]
-    assert (total["hits"], total["misses"], total["hit_ratio"]) == (0, 0, None)
-    assert only_card(document)["is_used"]
-    # Entries are a gauge, so a reset does not change them.
-    assert total["entries"] == 3
-    assert abs(document["since"] - document["at"]) < 60
-    cache.get("k")
-    cache.engine.observed.observer.publication.run_now()
-    assert only_card(dashboard(cache).figures())["total"]["hits"] == 1
-    # Metrics do not decrease.
-    assert cache.stats().hits == 2
-
-
-def test_the_history_of_a_cache_that_was_reset_alone_begins_at_its_reset(make, clock, monkeypatch):
-    alone, other = make("alone"), make("other")
-    for each in (alone, other):
-        each.set("k", "v")
-        each.get("k")
-    clock.advance(30)
-    monkeypatch.setattr(SystemClock, "time", lambda: alone.engine.observed.observer.recorder.time())
-    Site([alone]).reset("alone")
-    document = dashboard(alone, other).figures(["alone", "other"])
-    of_alone, of_other = document["caches"]
-    assert len(of_alone["history"]["at"]) == 0 < len(of_other["history"]["at"])
-    assert (of_alone["total"]["hits"], of_other["total"]["hits"]) == (0, 1)
-    assert (document["since"], of_other["reset_at"]) == (None, None)
-    assert of_alone["reset_at"] <= document["at"]
-
-
-def test_without_a_place_to_note_it_a_reset_is_refused(make):
-    cache = make("default", figures_dir=None)
-    with pytest.raises(Refused, match="do not publish"):
-        dashboard(cache).reset("tester")
 
 
 # Responses.
@@ -542,7 +493,9 @@ def test_all_figures_are_of_the_wanted_span(make, clock):
 def test_the_sentence_says_what_is_wrong_and_where_to_look(make, clock):
     cache = make("copies")
     (good,) = dashboard(cache).figures()["caches"]
-    assert good["sentence"] == {"state": "good", "text": "Healthy; there were no look-ups.", "place": None}
+    text = good["sentence"].pop("text")
+    assert re.fullmatch(r"No problem in the last minute\. Since the start \d+ (s|min) ago: no look-ups\.", text)
+    assert good["sentence"] == {"state": "good", "place": None, "group": None}
     near = NearCache(cache, 60.0, OutageRule(None), fail_safe=300.0)
 
     def fails():

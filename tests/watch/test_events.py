@@ -97,6 +97,20 @@ def test_a_storm_of_events_leaves_the_newest_hundred_in_a_small_file(log, path):
     assert found[-1].count == 10_000
 
 
+@pytest.mark.compiled
+def test_a_failed_load_names_the_groups_of_its_keys(make, clock, path):
+    here = make()
+    for key in ("shop:1", "about:1", "shop:2", "plain"):
+        fail(here, ValueError("no"), key)
+    clock.advance(INTERVAL)
+    assert [str(each.sentence()) for each in told(path, LOAD_FAILED)] == ["shop, about: ValueError: no (4 times)"]
+    for number in range(20):
+        fail(here, ValueError("no"), f"view{number}:1")
+    clock.advance(INTERVAL)
+    (event,) = told(path, LOAD_FAILED)
+    assert event.sentence() == "shop, about, view0, view1 and others: ValueError: no (24 times)"
+
+
 def test_workers_are_listed_if_they_are_few_and_each_counts_once_however_often_it_is_told():
     def started(*pids):
         return [Event.of(STARTED, 100.0 + number, (pid, 99.0)) for number, pid in enumerate(pids)]
@@ -228,14 +242,8 @@ def test_what_is_done_in_a_terminal_has_the_name_of_the_user_of_the_system(make,
     other.set("a", 1)
     clock.advance(INTERVAL)
     site_commands.clear([cache, other], None)
-    site_commands.reset([cache], "pages")
-    site_commands.reset([cache], None)
     by = f"by {pwd.getpwuid(os.geteuid()).pw_name}, in a terminal"
-    assert [(each.kind, each.cache, each.sentence()) for each in told(path, CLEARED, "reset")] == [
-        (CLEARED, None, by),
-        ("reset", "pages", by),
-        ("reset", None, by),
-    ]
+    assert [(each.kind, each.cache, each.sentence()) for each in told(path, CLEARED)] == [(CLEARED, None, by)]
 
 
 def test_what_clears_copies_is_told_only_if_it_is_not_the_code_of_the_site_that_did_it(make, path, clock):

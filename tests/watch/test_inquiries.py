@@ -55,20 +55,18 @@ def test_the_document_has_the_answer_of_each_worker(worker, command):
     assert "value" not in found
 
 
-def test_ttl_shows_the_time_left(worker, command):
+def test_get_shows_the_time_left(worker, command):
     worker({"key": (1, 100), "lasts": (1, None)})
-    shown, _ = command("ttl", "key")
-    assert shown.endswith(" s left\n")
-    assert command("ttl", "lasts")[0].endswith(": present, never expires\n")
+    assert re.match(r"worker \d+: present, \d+\.\d s left, ", command("get", "key")[0])
+    assert ": present, never expires, " in command("get", "lasts")[0]
 
 
-@pytest.mark.parametrize("action", ["get", "ttl"])
-def test_a_key_that_no_worker_has_is_a_failure(worker, command, action):
+def test_a_key_that_no_worker_has_is_a_failure(worker, command):
     worker({"key": (1, None)})
-    shown, reason = command(action, "other")
+    shown, reason = command("get", "other")
     assert shown.endswith(": no entry\n")
     assert reason == f"No worker has such an entry in the cache 'pages'. {KEYS_HAVE_PREFIXES}"
-    document, reason = command(action, "other", "--json")
+    document, reason = command("get", "other", "--json")
     assert [each["found"] for each in document["workers"]] == [False]
     assert reason is not None
 
@@ -135,7 +133,6 @@ def test_delete_removes_entries_in_all_workers_and_is_noted(worker, command, pat
     [
         ("get", [], "a key"),
         ("get", ["--show-value"], "a key and its value"),
-        ("ttl", [], "a key"),
         ("keys", [], "a pattern"),
         ("tags", [], "tags"),
     ],
@@ -165,8 +162,8 @@ def test_delete_needs_one_target(worker, command, target):
 def test_a_site_with_several_caches_needs_a_name(worker, command):
     worker({"key": (1, None)})
     worker({"key": (2, None)}, name="others")
-    assert command("ttl", "key")[1] == "Choose a cache with --cache: there are 'others', 'pages'."
-    assert command("ttl", "key", "--cache", "none")[1] == "No worker has a cache 'none': there are 'others', 'pages'."
+    assert command("get", "key")[1] == "Choose a cache with --cache: there are 'others', 'pages'."
+    assert command("get", "key", "--cache", "none")[1] == "No worker has a cache 'none': there are 'others', 'pages'."
     assert command("get", "key", "--cache", "others")[1] is None
 
 
@@ -192,7 +189,7 @@ def test_an_error_in_a_worker_is_shown(worker, command):
 def test_looking_changes_nothing(worker, command):
     cache = worker({"a": (1, 100), "b": (1, None), "c": (1, None)})
     before, order = cache.stats(), cache.keys()
-    for action, *text in (("get", "a"), ("ttl", "b"), ("keys",), ("tags",)):
+    for action, *text in (("get", "a"), ("keys",), ("tags",)):
         command(action, *text)
     after = cache.stats()
     assert (after.hits, after.misses, after.puts, cache.keys()) == (before.hits, before.misses, before.puts, order)

@@ -31,7 +31,7 @@ def ask():
     """Ask the workers of a cache: ``ask(cache, "find", "key", "k")``. Return the dashboard and the token."""
 
     def ask_workers(cache, action, kind="", text=""):
-        dashboard = Dashboard("a site", lambda: [cache], lambda name: [], lambda name: True)
+        dashboard = Dashboard("a site", lambda: [cache], lambda name: [])
         return dashboard, dashboard.inspect(cache.name, Target(action, kind, text), "ann")["token"]
 
     return ask_workers
@@ -105,6 +105,29 @@ def test_the_keys_of_a_pattern_are_counted_and_deleted_but_not_listed(worker, se
     assert "user:7" not in json.dumps(found)
     assert search(cache, "delete", "pattern", "user:7:*")["rows"][0][1] == 2
     assert cache.keys() == ["user:8:a"]
+
+
+@pytest.mark.compiled
+def test_the_keys_of_a_group_are_listed_without_those_of_others_and_without_the_keys_of_sessions(worker, search):
+    cache = worker({"user:1": ("x" * 900, 100), "user:2": (1, None), "users": (1, None), "a session:secret": (1, None)})
+    worker({"user:1": (1, None), "user:3": (1, None)})
+    found = search(cache, "find", "group", "user")
+    assert (found["text"], found["heads"]) == ("3 of 4 keys", ["Key", "Size", "Time left", "Workers"])
+    rows = {row[0]: row[1:] for row in found["rows"]}
+    assert {key: workers for key, (*_, workers) in rows.items()} == {"user:1": 2, "user:2": 1, "user:3": 1}
+    assert rows["user:1"][0] > 900
+    assert 80 < rows["user:1"][1] < 100
+    assert [row[0] for row in search(cache, "find", "group", "")["rows"]] == ["users"]
+    assert [row[0] for row in search(cache, "find", "group", "a session")["rows"]] == ["a session…"]
+    assert search(cache, "find", "group", "gone")["text"] == "No keys now"
+
+
+@pytest.mark.compiled
+def test_of_a_large_group_the_first_keys_are_listed(worker, search):
+    cache = worker({}, max_entries=None, interval=3600)
+    cache.set_many({f"key:{number}": 1 for number in range(10_000)})
+    found = search(cache, "find", "group", "key")
+    assert (found["text"], len(found["rows"])) == ("50 of 10,000 keys", 50)
 
 
 def test_a_pattern_of_a_hundred_thousand_keys_has_a_short_answer(worker, search):

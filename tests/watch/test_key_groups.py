@@ -45,22 +45,6 @@ def test_the_groups_of_all_workers_are_added_also_of_those_that_have_exited(make
     assert sum(each.misses for each in found.values()) == only(path).stats.misses
 
 
-def test_a_reset_removes_the_groups_and_later_counts_begin_from_zero(make, path, clock):
-    here, other = make(), make("other")
-    for cache in (here, other):
-        cache.get("user:1")
-    clock.advance(INTERVAL)
-    look(path).reset("pages")
-    of_other, of_pages = (each.stats.groups for each in look(path).caches)
-    assert (of_pages, of_other["user"].misses) == ({}, 1)
-    here.get("user:2")
-    clock.advance(INTERVAL)
-    found = {each.name: each.stats.groups["user"].misses for each in look(path).caches}
-    assert found == {"other": 1, "pages": 1}
-    look(path).reset()
-    assert [each.stats.groups for each in look(path).caches] == [{}, {}]
-
-
 def test_more_names_than_64_are_added_to_the_group_without_a_name(make, path, clock, another_worker):
     def look_up(cache, first):
         for number in range(first, first + 50):

@@ -18,6 +18,11 @@ COUNTER, LEVEL, GAUGE = "counter", "up-down counter", "gauge"
 INSTRUMENTS = {
     "wheelcache.requests": (COUNTER, "{request}", {"cache", "result"}),
     "wheelcache.puts": (COUNTER, "{entry}", {"cache"}),
+    "wheelcache.group_requests": (COUNTER, "{request}", {"cache", "group"}),
+    "wheelcache.group_misses": (COUNTER, "{request}", {"cache", "group"}),
+    "wheelcache.group_loads": (COUNTER, "{load}", {"cache", "group"}),
+    "wheelcache.group_load_failures": (COUNTER, "{load}", {"cache", "group"}),
+    "wheelcache.group_miss_rise_ratio": (GAUGE, "1", {"cache", "group"}),
     "wheelcache.misses": (COUNTER, "{request}", {"cache", "cause"}),
     "wheelcache.removals": (COUNTER, "{entry}", {"cache", "cause"}),
     "wheelcache.evicted_bytes": (COUNTER, "By", {"cache"}),

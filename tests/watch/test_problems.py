@@ -6,10 +6,13 @@ from tests.watch.test_dashboard import dashboard
 from wheelcache.pages.busiest import FULL
 from wheelcache.pages.variants import MOST_VARIANTS
 from wheelcache.watch import problems as module
+from wheelcache.watch.comparison import Change
 from wheelcache.watch.event_log import KILLED, Event
 from wheelcache.watch.figures import Process, Sum
+from wheelcache.watch.group_tables import LoadStep
 from wheelcache.watch.page_paths import no_paths
-from wheelcache.watch.problems import Problem, headline, problems
+from wheelcache.watch.problems import Evidence, Problem, headline, problems
+from wheelcache.watch.rows import NO_GROUP, group_of
 from wheelcache.watch.site import OverviewStep, Site
 from wheelcache.watch.tables import GAUGES_OF_WORKER
 
@@ -36,8 +39,21 @@ def steps(*parts):
     return {int(first + 10 * place): nothing._replace(**part) for place, part in enumerate(parts)}
 
 
-def found(figures, recent=None, events=(), configured=("pages",)):
-    return list(map(str, problems([figures], {"pages": recent or {}}, events, configured, NOW)))
+def loads(*parts):
+    """Return the loads of a group in steps that have just ended, each as the numbers of good and failed ones."""
+    first = NOW - 10 * len(parts)
+    return {int(first + 10 * place): LoadStep(*part) for place, part in enumerate(parts)}
+
+
+def found(figures, recent=None, events=(), configured=("pages",), groups=None, worse=()):
+    evidence = Evidence(
+        *(NOW, NOW, {"pages": recent or {}}),
+        loads={"pages": groups or {}},
+        worse={"pages": worse},
+        events=events,
+        configured=configured,
+    )
+    return list(map(str, problems([figures], evidence)))
 
 
 def full(*pages, field="user-agent", at=NOW):
@@ -74,14 +90,6 @@ def test_a_store_is_down_since_its_calls_began_to_fail(recent, expected):
     ("figures", "recent", "expected"),
     [
         ({"processes": {}, "published": NOW - 7200}, [], None),
-        ({}, [{"load_failures": 3, "loads": 9}] * 6, "25% of its loads fail for 60 s"),
-        ({}, [{"load_failures": 2, "loads": 0}], None),
-        ({}, [{"load_failures": 3, "loads": 97}], None),
-        (
-            {},
-            [{"load_failures": 9, "loads": 1}, {"loads": 5}],
-            "60% of its loads failed in the last minute; now they succeed",
-        ),
         ({}, [{"store_errors": 3, "store_calls": 50}], "3 calls of its store failed in the last minute"),
         (
             {},
@@ -111,19 +119,19 @@ def test_a_store_is_down_since_its_calls_began_to_fail(recent, expected):
             "its store refuses CLIENT TRACKING to 3 of 3 workers, which use no copies; their log has the reason",
         ),
         (
-            {"gauges": {"size": 99}},
-            [{"evictions": 100, "misses": 70, "hits": 30}] * 6,
-            "it is too small: it evicts 10 entries a second, and 30% of look-ups hit: try doubling MAX_ENTRIES",
+            {"gauges": {"size": 60}},
+            [{"evictions": 100, "misses": 70, "hits": 30, "misses_lost": 50}] * 6,
+            "is too small: 30% hits, 10 evictions per second; try doubling MAX_ENTRIES",
         ),
         (
             {"gauges": {"size": 9, "weight": 96}, "max_weight": 100},
-            [{"evictions": 30, "misses": 38, "hits": 62}] * 6,
-            "it is too small: it evicts 3 entries a second, and 62% of look-ups hit: try doubling MAX_BYTES",
+            [{"evictions": 30, "misses": 38, "hits": 62, "misses_lost": 20}] * 6,
+            "is too small: 62% hits, 3 evictions per second; try doubling MAX_BYTES",
         ),
         (
             {"gauges": {"size": 9, "weight": 96}, "max_weight": 100, "is_shared": True},
-            [{"evictions": 30, "misses": 38, "hits": 62}] * 6,
-            "it is too small: it evicts 3 entries a second, and 62% of look-ups hit: try doubling MAX_SIZE",
+            [{"evictions": 5, "misses": 10, "hits": 16, "misses_lost": 9}] * 6,
+            "is too small: 62% hits, 0.5 evictions per second; try doubling MAX_SIZE",
         ),
         ({"paths": full(("/news", 20), ("/", 5))}, [{"pages_variants_removed": 2}] * 6, FULL_PAGE),
         ({"paths": full(("/news", 20))}, [{"pages_variants_removed": 5}, *[{}] * 5], None),
@@ -142,13 +150,57 @@ def test_a_store_is_down_since_its_calls_began_to_fail(recent, expected):
             [{"pages_variants_removed": 2}] * 6,
             FULL_PAGE.replace("Vary: user-agent", "the cookie 'theme'"),
         ),
-        ({"gauges": {"size": 99}}, [{"evictions": 100, "misses": 100, "hits": 240}] * 6, None),
-        ({"gauges": {"size": 99}}, [{"evictions": 100, "misses": 300, "hits": 30}] * 6, None),
-        ({"gauges": {"size": 90}}, [{"evictions": 100, "misses": 100, "hits": 30}] * 6, None),
+        # The look-ups for evicted entries are few, or the cache does well; at night, little happens.
+        ({}, [{"evictions": 100, "misses": 100, "hits": 100, "misses_lost": 15}] * 6, None),
+        ({}, [{"evictions": 100, "misses": 100, "hits": 450, "misses_lost": 90}] * 6, None),
+        ({}, [{"evictions": 20, "misses": 100, "hits": 100, "misses_lost": 90}] * 6, None),
+        ({}, [{"evictions": 1, "misses": 1, "hits": 1, "misses_lost": 1}, {}] * 2, None),
+        # The counts of more than a minute ago do not matter, even if there are no others.
+        ({}, [{"evictions": 100, "misses": 70, "hits": 30, "misses_lost": 50}, *[{}] * 6], None),
     ],
 )
 def test_each_problem_is_a_sentence_and_without_one_there_is_none(figures, recent, expected):
-    assert found(cache(**figures), steps(*recent)) == ([f"Cache 'pages': {expected}"] if expected else [])
+    joint = "" if str(expected).startswith("is ") else ":"
+    assert found(cache(**figures), steps(*recent)) == ([f"Cache 'pages'{joint} {expected}"] if expected else [])
+
+
+@pytest.mark.parametrize(
+    ("groups", "expected"),
+    [
+        ({"shop": [(9, 3)] * 6}, ["Cache 'pages', shop: 25% of loads fail for 60 s"]),
+        ({"": [(9, 3)] * 6}, ["Cache 'pages': 25% of loads fail for 60 s"]),
+        # Few failures, or a small share of them.
+        ({"shop": [(0, 2)]}, []),
+        ({"shop": [(97, 3)]}, []),
+        # Other groups do not hide it.
+        ({"about": [(900, 0)] * 6, "shop": [(5, 5)] * 6}, ["Cache 'pages', shop: 50% of loads fail for 60 s"]),
+        (
+            {"shop": [(1, 9), (5, 0)]},
+            ["Cache 'pages', shop: 60% of loads failed in the last minute; now they succeed"],
+        ),
+        (
+            {f"view{number}": [(0, 10 + number)] for number in range(9)},
+            [f"Cache 'pages', view{number}: 100% of loads fail for 10 s" for number in (8, 7, 6, 5, 4)],
+        ),
+    ],
+)
+def test_failing_loads_are_a_problem_of_their_group_and_the_worst_groups_are_named(groups, expected):
+    assert found(cache(), groups={name: loads(*parts) for name, parts in groups.items()}) == expected
+
+
+def test_a_group_that_misses_more_since_a_release_is_a_problem():
+    old, new = (group_of((hits, *NO_GROUP[1:-1], misses)) for hits, misses in ((950, 50), (570, 430)))
+    expected = ["Cache 'pages', product: misses rose from 5% to 43%"]
+    assert found(cache(), worse=[Change("product", old, new)]) == expected
+
+
+def test_alone_on_the_page_of_its_cache_a_problem_is_a_sentence_without_its_name():
+    told = [
+        Problem("a", "its store is down"),
+        Problem("a", "is too small: 2% hits"),
+        Problem("a", "fails", "loads", "shop"),
+    ]
+    assert [each.alone for each in told] == ["Its store is down", "Too small: 2% hits", "shop: fails"]
 
 
 def test_the_limit_in_the_sentence_is_that_of_the_pages():
@@ -175,8 +227,7 @@ def test_the_worst_problem_comes_first():
 @pytest.mark.parametrize(
     ("number", "names", "expected"),
     [
-        (0, "abc", "All 3 caches are healthy"),
-        (0, "a", "Cache 'a' is healthy"),
+        (0, "abc", "No problem in the last minute"),
         (0, "", "There is no cache"),
         (1, "abc", "Cache 'a': it is late"),
         (2, "abc", "Cache 'a': it is late, and 1 more problem"),
@@ -199,4 +250,4 @@ def test_the_counts_of_the_last_ten_minutes_are_those_of_all_caches(make, clock)
     for name in ("published", "other"):
         assert len(recent[name]) in (59, 60)
         assert {step.misses for step in recent[name].values()} == {1}
-    assert dashboard(published, alone).figures()["headline"] == "All 2 caches are healthy"
+    assert dashboard(published, alone).figures()["headline"] == "No problem in the last minute"

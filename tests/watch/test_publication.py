@@ -2,14 +2,13 @@
 
 import os
 import signal
-import time
 from dataclasses import replace
 from io import StringIO
 
 import pytest
 
 from tests.fill_waits.callers import get_or_lease
-from tests.waiting import PATIENCE, THREADS
+from tests.waiting import THREADS
 from tests.watch.behind import use_store
 from tests.watch.processes import run, start, worker
 from tests.watch.published import INTERVAL, Site, counted, look, only, steps_in, steps_of
@@ -52,7 +51,7 @@ def test_nothing_is_published_before_the_first_use_and_then_every_three_seconds(
 def test_a_worker_that_only_misses_is_listed(make, path, clock, look_up):
     look_up(make())
     clock.advance(2 * FIRST)
-    assert (only(path).workers, only(path).counted.misses) == (1, 1)
+    assert (only(path).workers, only(path).stats.misses) == (1, 1)
 
 
 UNUSED = {
@@ -116,12 +115,11 @@ def test_whatever_a_cache_is_called_it_is_found_living_and_gone(make, path, cloc
     clock.advance(INTERVAL)
     site = look(path)
     site.ask("clear", name)
-    site.reset(name)
     assert [(each.name, each.workers) for each in site.caches] == [(name, 1)]
     clock.advance(INTERVAL)
     assert len(cache) == 0
     cache.close()
-    assert [(each.name, each.workers, each.counted.clearings) for each in look(path).caches] == [(name, 0, 1)]
+    assert [(each.name, each.workers, each.stats.clearings) for each in look(path).caches] == [(name, 0, 1)]
 
 
 def test_there_are_no_keys_and_no_values_in_what_is_published(make, path, clock):
@@ -134,7 +132,6 @@ def test_there_are_no_keys_and_no_values_in_what_is_published(make, path, clock)
     with pytest.raises(ValueError, match="events"):
         cache.get_or_load("sesame too", fail)
     clock.advance(600)
-    look(path).reset()
     content = b"".join(file.read_bytes() for file in path.iterdir())
     assert b"What an exception says" in content
     assert b"sesame" not in content
@@ -202,7 +199,7 @@ def test_a_cache_without_a_living_worker_is_shown_with_its_settings(make, path, 
     clock.advance(INTERVAL)
     cache.close()
     found = only(path)
-    assert (found.workers, found.max_entries, found.lag, found.stats.size, found.counted.puts) == (0, 7, None, 0, 1)
+    assert (found.workers, found.max_entries, found.lag, found.stats.size, found.stats.puts) == (0, 7, None, 0, 1)
 
 
 def test_a_cache_that_is_dropped_without_being_closed_is_no_worker_and_leaves_no_descriptor(path):
@@ -215,7 +212,7 @@ def test_a_cache_that_is_dropped_without_being_closed_is_no_worker_and_leaves_no
         del cache
         gc.collect()
         (found,) = look(path).caches
-        print(found.workers, found.counted.hits, len(os.listdir("/proc/self/fd")) <= before)
+        print(found.workers, found.stats.hits, len(os.listdir("/proc/self/fd")) <= before)
         """,
         path,
     ) == ["0 1 True"]
@@ -300,7 +297,7 @@ def test_a_child_that_closes_or_drops_the_cache_leaves_its_parent_alone(path):
         for child in (lambda: cache.close() or os._exit(0), drop, lambda: None):
             forked(child)
             (found,) = look(path).caches
-            print(found.workers, found.stats.size, found.counted.hits)
+            print(found.workers, found.stats.size, found.stats.hits)
         """,
             path,
         )
@@ -308,7 +305,7 @@ def test_a_child_that_closes_or_drops_the_cache_leaves_its_parent_alone(path):
     )
 
 
-# Several directories, resets, readers.
+# Several directories, readers.
 
 
 def test_several_directories_are_put_together(make, clock, tmp_path):
@@ -337,73 +334,6 @@ def test_whichever_process_answers_what_is_not_published_counts_only_where_nothi
     for cache in (here, there):
         (found,) = Site([cache]).caches
         assert (found.stats.hits, found.stats.size) == (1, 2)
-
-
-def test_a_reset_is_of_what_comes_after_also_in_other_processes_and_in_those_that_end(make, clock, path):
-    cache = make()
-    cache.set("a", 1)
-    cache.get("a")
-    with worker(path, hits=10) as other:
-        clock.advance(INTERVAL)
-        before = time.time()
-        look(path).reset()
-        site = look(path)
-        (found,) = site.caches
-        assert before <= site.reset_at == found.reset_at <= time.time()
-        assert (found.stats.hits, found.stats.size, found.counted.hits) == (0, 2, 11)
-        assert {each.stats.hits for each in site.workers("pages")} == {0}
-        cache.get("a")
-        other.stdin.close()
-        other.wait(PATIENCE)
-        clock.advance(INTERVAL)
-        (found,) = look(path).caches
-        assert (found.stats.hits, found.stats.size, found.counted.hits) == (1, 1, 12)
-
-
-def test_a_reset_of_one_cache_leaves_the_figures_of_the_others_and_a_later_one_of_all_counts_for_all(make, clock, path):
-    here, other = make(), make("other")
-    for cache in (here, other):
-        cache.set("a", 1)
-    for name, expected in (("pages", [2, 1]), (None, [1, 1]), ("other", [1, 3])):
-        for cache in (here, other):
-            cache.get("a")
-        clock.advance(INTERVAL)
-        look(path).reset(name)
-        for cache in (here, other):
-            cache.get("a")
-        clock.advance(INTERVAL)
-        site = look(path)
-        assert (site.reset_at is None) == (name == "pages")
-        assert [each.stats.hits for each in site.caches] == expected
-    other_reset, pages_reset = (each.reset_at for each in site.caches)
-    assert other_reset > pages_reset == site.reset_at
-
-
-def test_a_reset_during_a_publication_counts_nothing_twice_and_nothing_below_zero(path):
-    assert run(
-        """
-        cache = make()
-        use(cache, 1)
-        over = threading.Event()
-
-        def reset():
-            while not over.is_set():
-                look(path).reset()
-                assert min(reading_of(look(path).caches[0].stats).counts) >= 0
-                time.sleep(0.001)
-
-        thread = threading.Thread(target=reset)
-        thread.start()
-        for _ in range(200):
-            cache.get("a")
-            clock.advance(3)
-        over.set()
-        thread.join()
-        found = look(path).caches[0]
-        print(found.counted.hits, found.stats.hits <= 201)
-        """,
-        path,
-    ) == ["201 True"]
 
 
 def test_many_processes_that_publish_as_fast_as_they_can_lose_nothing_and_readers_see_no_sum_go_down(path):

@@ -3,6 +3,9 @@
 import sqlite3
 from contextlib import closing
 from datetime import datetime
+from itertools import count
+from random import Random
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,9 +14,11 @@ from tests.watch.published import INTERVAL, Site, look
 from wheelcache.engine.stats import MISSES, Stats
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.watch import comparison
-from wheelcache.watch.comparison import compare
+from wheelcache.watch.comparison import Side, compare
+from wheelcache.watch.console import date_of
 from wheelcache.watch.releases import Release, note_release, releases_in, this_release
-from wheelcache.watch.releases import clock as time_of
+from wheelcache.watch.rows import NO_GROUP
+from wheelcache.watch.spans import Span
 from wheelcache.watch.tables import SCHEMA
 
 EPOCH = 1_000_000_800.0
@@ -123,81 +128,150 @@ def test_the_sentence_names_the_group_that_misses_most_and_why(make, clock, path
     site = Site([cache])
     found = compare(site, site.caches[0], Release(EPOCH + changed, "7f3c"))
     assert found["seconds"] == 300
-    assert found["sentence"] == (
-        f"Since {time_of(EPOCH + changed)} (release 7f3c): hit ratio 99.2% before, 63.2% after. "
-        "`shop` misses 44 times as often, all because its entries were deleted."
-    )
+    assert found["sentence"] == ("99.2% hits before, 63.2% after. shop: misses rose from 2% to 74%, all after deletes.")
     assert [each["name"] for each in found["groups"]] == ["shop"]
-    assert (found["groups"][0]["before"], found["groups"][0]["cause"]) == (pytest.approx(1 / 60), "deleted")
+    (group,) = found["groups"]
+    assert (group["before"], group["requests_before"], group["cause"]) == (pytest.approx(1 / 60), 300, "deleted")
     assert found["before"]["load_p90_ms"] < found["after"]["load_p50_ms"]
     assert found["after"]["computing_per_minute"] == pytest.approx(44.2 * 0.5)
+    assert (found["before"]["is_cold"], found["after"]["is_cold"]) == (False, False)
     at = datetime.fromtimestamp(EPOCH + changed).isoformat()
     shown, reason = command("compare", "--before", at)
     assert reason is None
     first, *lines = shown.splitlines()
-    assert first == f"Cache 'pages', 300 seconds each: {found['sentence'].replace(' (release 7f3c)', '')}"
+    assert first == f"Cache 'pages' since {date_of(EPOCH + changed)}, 300 seconds each: {found['sentence']}"
     assert ["before", "99.2%"] in [line.split()[:2] for line in lines]
-    assert ["shop", "1.7%", "73.7%", "deleted"] in [line.split() for line in lines]
+    assert ["shop", "1.7%", "73.7%", "Deleted"] in [line.split() for line in lines]
     ((document,), _) = command("compare", "--json", "--before", at)
     assert (document["cache"], document["groups"]) == ("pages", found["groups"])
 
 
 @pytest.mark.usefixtures("_time")
-def test_without_a_minute_on_both_sides_nothing_is_compared(make, clock, path):
+def test_two_sides_that_cannot_be_compared_come_with_the_reason(make, clock, path):
     cache = make()
     cache.set("a", 1)
-    clock.advance(100)
+    clock.advance(200)
     site = Site([cache])
-    assert compare(site, site.caches[0], Release(site.edge - 60, "")) is None, "there were no look-ups"
+    (figures,) = site.caches
+    assert compare(site, figures, Release(site.edge - 60, ""))["sentence"] == (
+        "Nothing to compare: there were no look-ups before."
+    )
     for _ in range(10):
         cache.get("a")
         clock.advance(10)
     site = Site([cache])
     (figures,) = site.caches
-    for at in (site.edge - 50, site.edge - DAY + 50, site.edge + 1000, site.edge - 2 * DAY):
-        assert compare(site, figures, Release(at, "")) is None
-    assert compare(site, figures, Release(site.edge - 60, ""))["seconds"] == 60
+    short = "Nothing to compare: the figures before or after cover less than a minute."
+    for ago, expected in (
+        (35, "Wait a minute: that was only 35 s ago."),
+        (64, "Wait some seconds: that was only 64 s ago."),
+        (DAY - 50, short),
+        (2 * DAY, short),
+        (-1000, "Nothing to compare: that time is yet to come."),
+    ):
+        found = compare(site, figures, Release(site.time - ago, ""))
+        assert (found["before"], found["after"], found["groups"]) == (None, None, [])
+        assert found["sentence"] == expected
+    found = compare(site, figures, Release(site.edge - 60, ""))
+    assert (found["seconds"], found["groups"]) == (60, [])
+    assert found["sentence"] == "Too few look-ups to compare: 3 before, 6 after."
+
+
+def test_a_comparison_with_a_release_that_has_just_started_asks_to_wait():
+    release = Release(965.0, "7f3c")
+    site = SimpleNamespace(releases=lambda: [Release(100.0, "7f3b"), release], edge=990, time=1000.0)
+    assert (
+        compare(site, SimpleNamespace(since=0.0), release)["sentence"]
+        == "Wait a minute: the release started only 35 s ago."
+    )
 
 
 def test_the_command_says_why_there_is_nothing_to_compare(make, clock, path, command):
     make().set("a", 1)
     clock.advance(INTERVAL)
-    _, reason = command("compare", "--before", "2020-01-01T10:00")
-    assert reason == (
-        "There is less than a minute to compare before or after 2020-01-01 10:00:00, or there were no look-ups before."
-    )
+    _, reason = command("compare", "--before", "2020-01-01T10:00Z")
+    assert reason == "Nothing to compare: the figures before or after cover less than a minute."
+
+
+@pytest.mark.usefixtures("_time")
+def test_a_side_that_began_with_an_empty_cache_is_cold(make, clock, path):
+    cache = make()
+
+    def minutes(number):
+        for _ in range(6 * number):
+            for _ in range(30):
+                cache.get_or_load(f"shop:{next(keys) % 300}", lambda: 1)
+            clock.advance(10)
+
+    keys = count()
+    cache.get("shop:0")
+    clock.advance(60 - clock() % 60)
+
+    def compared(moment):
+        clock.advance(5)
+        site = Site([cache])
+        return compare(site, site.caches[0], Release(EPOCH + moment, ""))
+
+    minutes(5)
+    full = clock()
+    minutes(5)
+    of_start = compared(full)
+    clock.advance(55)
+    minutes(5)
+    cache.clear()
+    emptied = clock()
+    minutes(5)
+    cold = "The cache was cold {}: it began empty, so first requests missed."
+    for found, side, is_cold in ((of_start, "before", (True, False)), (compared(emptied), "after", (False, True))):
+        assert (found["before"]["is_cold"], found["after"]["is_cold"]) == is_cold
+        assert cold.format(side) in found["sentence"]
 
 
 def change(old, new):
     """Return the sentence for a group with these hits and misses, of which the new ones were for deleted entries."""
     before, after = ({"hits": hits, "misses": misses} for hits, misses in (old, new))
     rows = [
-        (each["hits"], 0, 0, 0, 0.0, 0, *(each["misses"] if cause == "deleted" else 0 for cause in MISSES))
+        (each["hits"], *NO_GROUP[1 : -len(MISSES)], *(each["misses"] if cause == "deleted" else 0 for cause in MISSES))
         for each in (before, after)
     ]
-    changes = comparison.changes_between(*({"shop": row} if any(row) else {} for row in rows))
-    stats = [Stats(hits=each["hits"], misses=each["misses"], misses_deleted=each["misses"]) for each in (before, after)]
-    return comparison.sentence_of(Release(0.0, "7f3c"), *stats, changes).split("after.")[1].strip()
+    groups = [{"shop": row} if any(row) else {} for row in rows]
+    sides = [
+        Side(Span(0, 60, 60), Stats(hits=each["hits"], misses=each["misses"]), group, is_cold=False)
+        for each, group in zip((before, after), groups, strict=True)
+    ]
+    return comparison.sentence_of(Release(0.0, "7f3c"), *sides, comparison.changes_between(*groups)).partition(
+        " after"
+    )[2]
 
 
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
-        ((900, 100), (600, 400), "`shop` misses 4 times as often, all because its entries were deleted."),
+        ((9500, 500), (5700, 4300), ". shop: misses rose from 5% to 43%, all after deletes."),
         # The site is three times as busy, or idle: that is no change.
-        ((900, 100), (2700, 300), ""),
-        ((900, 100), (9, 1), ""),
-        ((600, 400), (900, 100), "`shop` misses 25% as often as before."),
-        (
-            (1000, 0),
-            (900, 100),
-            "`shop` did not miss before, and misses 10% of its look-ups, all because its entries were deleted.",
-        ),
-        ((900, 100), (1000, 0), "`shop` missed 10.0% of its look-ups before, and no longer misses."),
-        ((900, 100), (895, 105), ""),
-        ((0, 0), (900, 100), "`shop` is new, and misses 10% of its look-ups, all because its entries were deleted."),
-        ((900, 100), (0, 0), ""),
+        ((900, 100), (2700, 300), ", which may be chance."),
+        ((600, 400), (900, 100), ". shop: misses fell from 40% to 10%."),
+        ((1000, 0), (900, 100), ". shop: misses rose from 0% to 10%, all after deletes."),
+        ((900, 100), (1000, 0), ". shop: misses fell from 10% to 0%."),
+        ((9960, 40), (9700, 300), ". shop: misses rose from 0.4% to 3%, all after deletes."),
+        ((900, 100), (895, 105), ", which may be chance."),
+        # One in 16 such pairs differs as much by chance.
+        ((900, 100), (875, 125), ", which may be chance."),
+        ((600, 400), (500, 500), "."),
     ],
 )
 def test_the_sentence_compares_shares_of_look_ups_and_says_no_more_than_the_figures(old, new, sentence):
     assert change(old, new) == sentence
+
+
+def test_of_many_groups_that_differ_by_chance_none_is_listed_and_one_that_does_not_is():
+    random = Random(7)
+
+    def rows(share):
+        misses = {f"view{number}": sum(random.random() < share for _ in range(500)) for number in range(200)}
+        return {name: (500 - number, *NO_GROUP[1:-1], number) for name, number in misses.items()}
+
+    before, after = rows(0.2), rows(0.2)
+    assert comparison.changes_between(before, after) == []
+    after["view7"] = (300, *NO_GROUP[1:-1], 200)
+    assert [each.name for each in comparison.changes_between(before, after)] == ["view7"]

@@ -129,7 +129,6 @@ def test_no_descriptor_stays_open_after_reading_or_is_for_programs_that_are_star
     before = descriptors(f"{path}/")
     for _ in range(10):
         counted(path)
-        look(path).reset()
         clock.advance(INTERVAL)
     assert descriptors(f"{path}/") == before
     out = run(
@@ -141,7 +140,7 @@ def test_no_descriptor_stays_open_after_reading_or_is_for_programs_that_are_star
 def test_a_missing_directory_is_empty_for_who_reads_and_reading_makes_nothing(path, make):
     make()
     site = look(path)
-    assert (site.caches, site.workers("pages"), site.events(10), site.reset_at) == ([], [], [], None)
+    assert (site.caches, site.workers("pages"), site.events(10)) == ([], [], [])
     assert list(path.iterdir()) == []
 
 
@@ -154,8 +153,8 @@ def test_use_is_free_again_after_an_error(path):
     with pytest.raises(ZeroDivisionError):
         file.write(fail)
     assert USE.is_free()
-    file.write(lambda db: db.execute("INSERT INTO resets (cache, at) VALUES (0, 5)"))
+    file.write(lambda db: db.execute("INSERT INTO modes (cache, mode) VALUES (0, 'on')"))
     with pytest.raises(OSError, match="UNIQUE") as failed:
-        file.write(lambda db: db.execute("INSERT INTO resets (cache, at) VALUES (0, 6)"))
+        file.write(lambda db: db.execute("INSERT INTO modes (cache, mode) VALUES (0, 'off')"))
     assert failed.value.errno != errno.ENOENT
-    assert look(path).reset_at == 5
+    assert file.read(lambda db: db.execute("SELECT mode FROM modes").fetchall(), list) == [("on",)]

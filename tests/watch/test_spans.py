@@ -178,21 +178,6 @@ def test_after_a_lost_database_the_groups_still_add_up_to_the_total(make, clock,
     assert {name: each.requests for name, each in stats.groups.items()} == {"user": stats.requests} == {"user": 4}
 
 
-@pytest.mark.compiled
-def test_a_reset_lets_the_groups_count_from_zero_and_leaves_their_steps(make, clock, path):
-    cache = make()
-    cache.get("user:1")
-    clock.advance(20)
-    look(path, clock).reset()
-    cache.get("user:1")
-    cache.get("user:1")
-    clock.advance(20)
-    site = look(path, clock)
-    figures = figures_of(site)
-    assert (figures.stats.groups["user"].misses, figures.counted.groups["user"].misses) == (2, 3)
-    assert site.within(figures, site.span(EPOCH)).total().groups["user"].misses == 3
-
-
 ROWS = st.dictionaries(st.sampled_from(["", "a", "b", "c"]), st.integers(0, 5), max_size=4)
 
 

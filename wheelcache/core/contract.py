@@ -107,11 +107,16 @@ class GroupRule(NamedTuple):
     The keys with the ``prefix`` are in the group named ``name``, followed by the text of the key from there to
     ``stop``. A key without ``stop`` follows the next rule; with an empty ``stop``, only the name counts. If both are
     empty, the keys are pages, in the group named by ``VIEW``. All texts are ASCII.
+
+    A preliminary key is looked up before another one, which is looked up only if the preliminary key is found. Then
+    only the second look-up counts, as a hit or a miss, so that both together are one look-up in the figures. All rules
+    of preliminary keys have the same ``name``, and their ``stop`` is empty.
     """
 
     prefix: str
     name: str
     stop: str
+    is_preliminary: bool = False
 
 
 VIEW: Final[ContextVar[str | None]] = ContextVar("wheelcache_view", default=None)
@@ -125,6 +130,7 @@ class GroupCounts(NamedTuple):
         name: empty for the keys of no group.
         hits, stale_hits: the look-ups that ended with a fresh value, and with a stale one.
         puts: the values that ``set`` stored.
+        loads, load_failures: all computations, and those of them that failed.
         load_seconds: the time spent in ``loads``.
         misses: the misses by cause, in the order of ``MissCause``.
     """
@@ -134,6 +140,7 @@ class GroupCounts(NamedTuple):
     stale_hits: int
     puts: int
     loads: int
+    load_failures: int
     load_seconds: float
     misses: tuple[int, ...]
 
@@ -465,11 +472,13 @@ class Core(Protocol):
 
         Args:
             cause: the ``miss_cause`` when the look-up began. If it is not given, the key must not have been set since.
+                The compiled core counts UNKNOWN as NEW, without an estimate.
             group: as in ``Labels``.
         """
 
-    def count_load(self, key: Hashable, seconds: float, *, group: str | None = None) -> None:
-        """Count a computation of the value of ``key`` for its group. ``group`` is as in ``Labels``."""
+    def count_load(self, key: Hashable, seconds: float, *, group: str | None = None, has_failed: bool = False) -> str:
+        """Count a computation of the value of ``key``, which may have failed, for its group. Return the name of the
+        group. ``group`` is as in ``Labels``."""
 
     def group_by(self, rules: Iterable[GroupRule]) -> None:
         """Distinguish groups of keys by the first rule that fits. The reference core has one group.
@@ -485,6 +494,9 @@ class Core(Protocol):
         takes the place of the name with the lowest rank below its own, and of several, with the least computing time.
         Its counts then belong to the group without a name, as do those of its entries.
         """
+
+    def is_preliminary(self, key: Hashable) -> bool:
+        """Return whether look-ups that find ``key`` do not count: see ``GroupRule``."""
 
     def groups(self) -> list[GroupCounts]:
         """Return the counts of the group without a name, and of the groups with any counts. The sums over the groups

@@ -6,10 +6,13 @@
 # the groups of the site. So each place for a name has a rank, and a new name may take the place of a group with a lower
 # one, which is retired: it keeps its number, since entries may have it, and counts for the group without a name. The
 # rank of a place only rises, so there are at most three groups for each place, and a number fits into a byte.
+#
+# The entries of preliminary keys (contract.GroupRule) have a number of their own, which has no place for a name: their
+# hits are not read, and their puts count for the group of their name.
 
 cdef enum:
     MOST_GROUPS = 64  # with a name at a time
-    MOST_NUMBERS = 193  # 0 is the group without a name; for each place, one group of each rank
+    MOST_NUMBERS = 194  # 0 is the group without a name; for each place, one group of each rank; that of preliminary keys
     LOOKED_AT = 128  # characters of a key
     NAME_SIZE = 96  # bytes of a group's name; a rule that makes a longer one makes no group
     GROUP_SLOTS = 256  # of the table by name
@@ -25,6 +28,7 @@ cdef struct GroupRule:
     size_t name_length
     int stop  # -1: the group has all keys with the prefix
     bint is_of_pages  # contract.VIEW names the group
+    bint is_preliminary
 
 
 cdef GroupRule GIVEN  # the rule of names that the caller gives, which adds nothing to them
@@ -38,6 +42,7 @@ cdef struct KeyGroup:
     uint64_t stale_hits
     uint64_t misses[MISS_CAUSES]
     uint64_t loads
+    uint64_t load_failures
     double load_seconds
     int rank
     bint is_retired
@@ -52,6 +57,7 @@ cdef struct KeyGroups:
     uint32_t size
     KeyGroup *groups
     uint32_t of_rank[3]  # the number of groups with a name, by rank
+    uint32_t preliminary  # the number of the group of preliminary keys; 0 if there is none
     uint8_t slots[GROUP_SLOTS]
     # By number. In this struct, a hit and a set find them without another pointer.
     uint64_t hits[MOST_NUMBERS]
@@ -73,11 +79,12 @@ cdef int open_rules(KeyGroups *groups, tuple rules) except -1:
     cdef Py_ssize_t place
     if made is NULL:
         raise MemoryError
-    for place, (prefix, name, stop) in enumerate(rules):
+    for place, (prefix, name, stop, is_preliminary) in enumerate(rules):
         made[place].prefix, made[place].prefix_length = <const char *><bytes>prefix, len(<bytes>prefix)
         made[place].name, made[place].name_length = <const char *><bytes>name, len(<bytes>name)
         made[place].stop = (<bytes>stop)[0] if stop else -1
         made[place].is_of_pages = not name and not stop
+        made[place].is_preliminary = is_preliminary
     PyMem_RawFree(groups.rules)
     groups.rules, groups.rules_count = made, <uint32_t>len(rules)
     return 0
@@ -96,9 +103,14 @@ cdef void zero_groups(KeyGroups *groups) noexcept:
     memset(groups.puts, 0, sizeof(groups.puts))
     for number in range(groups.count):
         group = &groups.groups[number]
-        group.stale_hits = group.loads = 0
+        group.stale_hits = group.loads = group.load_failures = 0
         group.load_seconds = 0.0
         memset(group.misses, 0, sizeof(group.misses))
+
+
+cdef inline uint64_t hits_of(KeyGroups *groups) noexcept:
+    """Return the hits that count."""
+    return sum_of(groups, groups.hits) - (groups.hits[groups.preliminary] if groups.preliminary else 0)
 
 
 cdef inline uint64_t sum_of(KeyGroups *groups, uint64_t *counts) noexcept:
@@ -343,45 +355,105 @@ cdef void retire_least(KeyGroups *groups) noexcept:
             enter_group(groups, number)
 
 
-cdef uint32_t group_of_key(KeyGroups *groups, PyObject *key, bytes given, int rank = ANY_TEXT) noexcept:
-    """Return the number of the group of a key.
+cdef inline GroupName name_for(KeyGroups *groups, PyObject *key, bytes given, char *text) noexcept:
+    """Return the name of the group of a key.
 
     Args:
         given: a name that the caller gives, or None.
+    """
+    cdef GroupName name = name_of_group(groups, key, text) if given is None else given_name(given)
+    return name_of_view() if name.rule is not NULL and name.rule.is_of_pages else name
+
+
+cdef uint32_t group_of_key(KeyGroups *groups, PyObject *key, bytes given, int rank = ANY_TEXT) noexcept:
+    """Return the number of the group of a key, for a miss or a load.
+
+    Args:
+        given: as for ``name_for``.
         rank: the least rank of the group.
     """
     cdef char text[LOOKED_AT]
-    cdef GroupName name = name_of_group(groups, key, text) if given is None else given_name(given)
-    if name.rule is not NULL and name.rule.is_of_pages:
-        name = name_of_view()
+    cdef GroupName name = name_for(groups, key, given, text)
     name.rank = max(name.rank, rank)
     return group_named(groups, &name)
 
 
+cdef uint32_t group_of_entry(KeyGroups *groups, PyObject *key, bytes given) noexcept:
+    """Return the number of the group of an entry, for its hits and puts."""
+    cdef char text[LOOKED_AT]
+    cdef GroupName name = name_for(groups, key, given, text)
+    return group_of_preliminary(groups, &name) if is_of_preliminary(&name) else group_named(groups, &name)
+
+
+cdef inline bint is_of_preliminary(GroupName *name) noexcept:
+    return name.rule is not NULL and name.rule.is_preliminary
+
+
+cdef bint is_preliminary(KeyGroups *groups, PyObject *key) noexcept:
+    """Return whether a key is preliminary."""
+    cdef char text[LOOKED_AT]
+    cdef GroupName name = name_for(groups, key, None, text)
+    return is_of_preliminary(&name)
+
+
+cdef uint32_t group_of_preliminary(KeyGroups *groups, GroupName *name) noexcept:
+    """Return the number of the group of preliminary keys. Without memory for it, that of their name, whose hits count."""
+    cdef KeyGroup *group
+    if groups.preliminary == 0:
+        if not grow_groups(groups):
+            return group_named(groups, name)
+        group = &groups.groups[groups.count]
+        memset(group, 0, sizeof(KeyGroup))
+        copy_name(name, group.name)
+        group.length, group.is_retired = length_of(name), True
+        groups.preliminary = groups.count
+        groups.count += 1
+    return groups.preliminary
+
+
+cdef uint32_t group_for_preliminary(KeyGroups *groups) noexcept:
+    """Return the number of the group for which the puts of preliminary keys count; 0 if no group has their name."""
+    cdef KeyGroup *preliminary = &groups.groups[groups.preliminary]
+    cdef uint32_t number
+    cdef KeyGroup *group
+    for number in range(1, groups.count if groups.preliminary else 1):
+        group = &groups.groups[number]
+        if not group.is_retired and group.length == preliminary.length and are_same(group.name, preliminary.name, group.length):
+            return number
+    return 0
+
+
 cdef uint32_t group_of_hit(Map *map, PyObject *key, uint32_t index) noexcept:
     """Return the number of the group of a look-up of a key, whose entry has this index if there is one."""
-    return group_number(&map.entries, index) if index else group_of_key(&map.groups, key, None)
+    return group_number(&map.entries, index) if index else group_of_entry(&map.groups, key, None)
 
 
 cdef void count_miss(Map *map, PyObject *key, Py_hash_t hash, int cause, bytes group) noexcept:
     """Count a miss for ``cause_of_miss``."""
     if cause == LONG_GONE:
         cause = counted_cause(&map.past, hash)
+    elif cause > LONG_GONE:
+        cause = LONG_GONE
     map.misses += 1
     map.past.misses[cause] += 1
     map.groups.groups[group_of_key(&map.groups, key, group)].misses[cause] += 1
 
 
-cdef void count_load(Map *map, PyObject *key, double seconds, bytes given) noexcept:
-    cdef KeyGroup *group = &map.groups.groups[group_of_key(&map.groups, key, given, IS_COMPUTED)]
+cdef uint32_t count_load(Map *map, PyObject *key, double seconds, bytes given, bint has_failed) noexcept:
+    """Count a load, and return the number of its group."""
+    cdef uint32_t number = group_of_key(&map.groups, key, given, IS_COMPUTED)
+    cdef KeyGroup *group = &map.groups.groups[number]
     group.loads += 1
+    group.load_failures += has_failed
     group.load_seconds += seconds
+    return number
 
 
 cdef void add_counts(KeyGroup *sum, KeyGroup *group) noexcept:
     cdef int cause
     sum.stale_hits += group.stale_hits
     sum.loads += group.loads
+    sum.load_failures += group.load_failures
     sum.load_seconds += group.load_seconds
     for cause in range(MISS_CAUSES):
         sum.misses[cause] += group.misses[cause]
@@ -400,12 +472,14 @@ cdef list groups_of(Map *map):
     """Return the counts of the groups that have any. The first one has no name, and the counts of retired groups."""
     cdef KeyGroups *groups = &map.groups
     cdef KeyGroup group = groups.groups[0]
-    cdef uint64_t hits = groups.hits[0], puts = groups.puts[0]
+    cdef uint64_t hits = groups.hits[0], puts = groups.puts[0], of_preliminary = groups.puts[groups.preliminary]
     cdef list found
-    cdef uint32_t number
+    cdef uint32_t number, with_preliminary = group_for_preliminary(groups)
     cdef bint is_any
+    if groups.preliminary and with_preliminary == 0:
+        puts += of_preliminary
     for number in range(1, groups.count):
-        if groups.groups[number].is_retired:
+        if groups.groups[number].is_retired and number != groups.preliminary:
             add_counts(&group, &groups.groups[number])
             hits += groups.hits[number]
             puts += groups.puts[number]
@@ -414,6 +488,7 @@ cdef list groups_of(Map *map):
     for number in range(1, groups.count):
         # A copy: building the tuple may run the collector, and so Python code that counts.
         group, hits, puts = groups.groups[number], groups.hits[number], groups.puts[number]
+        puts += of_preliminary if number == with_preliminary else 0
         if not group.is_retired and is_counted(&group, hits, puts):
             found.append(counts_of(&group, hits, puts))
     return found if is_any or len(found) > 1 else []
@@ -422,12 +497,12 @@ cdef list groups_of(Map *map):
 cdef tuple counts_of(KeyGroup *group, uint64_t hits, uint64_t puts):
     """Return the fields of contract.GroupCounts."""
     return (
-        group.name[:group.length].decode(), hits, group.stale_hits, puts, group.loads, group.load_seconds,
-        tuple([group.misses[cause] for cause in range(MISS_CAUSES)]),
+        group.name[:group.length].decode(), hits, group.stale_hits, puts, group.loads, group.load_failures,
+        group.load_seconds, tuple([group.misses[cause] for cause in range(MISS_CAUSES)]),
     )
 
 
 cdef inline str name_of_number(KeyGroups *groups, uint32_t number):
     """Return the name of a group; an empty one if it is retired."""
     cdef KeyGroup *group = &groups.groups[number]
-    return "" if group.is_retired else group.name[:group.length].decode()
+    return "" if group.is_retired and number != groups.preliminary else group.name[:group.length].decode()

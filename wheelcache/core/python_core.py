@@ -141,6 +141,7 @@ class PythonCore:
         self._gate_error: Callable[[], Exception] | None = None
         self._count_from_zero()
         self._trust = trust
+        self._preliminary: tuple[str, ...] = ()
         self._tracks = self._max_weight < inf or trust is not None
         self._map.entry_class = TrackedEntry if self._tracks else Entry
         # The object; its node in the OrderedDict (three words); its dict entry (28 bytes, times 1.5); one float.
@@ -160,7 +161,8 @@ class PythonCore:
             ):
                 value = entry.value
                 entries.move_to_end(key)
-                next(self._hits)
+                if not self._preliminary or not self.is_preliminary(key):
+                    next(self._hits)
                 return value
         except KeyError:
             # The key was missing, or was removed between two lines: a miss in either case.
@@ -219,11 +221,12 @@ class PythonCore:
             return Counts(self._hit_count(), sum(causes), removals, self._puts, self._map.evicted_weight, causes)
 
     def count_hit(self, key: Hashable) -> None:
-        next(self._hits)
+        if not self.is_preliminary(key):
+            next(self._hits)
 
     def count_stale_hit(self, key: Hashable) -> None:
         with self._lock:
-            self._stale_hits += 1
+            self._stale_hits += not self.is_preliminary(key)
 
     def miss_cause(self, key: Hashable) -> int:
         now = self._clock()
@@ -243,17 +246,25 @@ class PythonCore:
         with self._lock:
             self._misses[cause] += 1
 
-    def count_load(self, key: Hashable, seconds: float, *, group: str | None = None) -> None:
+    def count_load(self, key: Hashable, seconds: float, *, group: str | None = None, has_failed: bool = False) -> str:
         with self._lock:
             self._loads += 1
+            self._load_failures += has_failed
             self._load_seconds += seconds
+        return ""
 
     def group_by(self, rules: Iterable[GroupRule]) -> None:
-        """Do nothing: all keys are in the group without a name."""
+        """Keep only the prefixes of preliminary keys: all keys are in the group without a name."""
+        self._preliminary = tuple([rule.prefix for rule in rules if rule.is_preliminary])
+
+    def is_preliminary(self, key: Hashable) -> bool:
+        key = key[0] if type(key) is tuple and key else key
+        return type(key) is str and key.startswith(self._preliminary)
 
     def groups(self) -> list[GroupCounts]:
         with self._lock:
-            counts = (self._hit_count(), self._stale_hits, self._puts, self._loads, self._load_seconds)
+            loads = (self._loads, self._load_failures, self._load_seconds)
+            counts = (self._hit_count(), self._stale_hits, self._puts, *loads)
             group = GroupCounts("", *counts, tuple(self._misses))
         return [group] if any((*counts, *group.misses)) else []
 
@@ -440,7 +451,7 @@ class PythonCore:
         gone: list[Any] = []
         with self._lock:
             self._check_gate()
-            self._hits_taken_back += was_hit
+            self._hits_taken_back += was_hit and not self.is_preliminary(key)
             entry = self._map.entries.get(key)
             if entry is not None and entry.value is value:
                 self._map.remove(key, DELETED, now, removed, gone)
@@ -554,7 +565,7 @@ class PythonCore:
         self._hit_tally = Tally()
         self._hits = self._hit_tally.ticks
         self._misses = [0] * len(MissCause)
-        self._puts = self._stale_hits = self._loads = self._hits_taken_back = 0
+        self._puts = self._stale_hits = self._loads = self._load_failures = self._hits_taken_back = 0
         self._load_seconds = 0.0
         self._map.count_from_zero()
 

@@ -119,7 +119,7 @@ cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *g
         on_use(map, index, entry)
         if unlikely(cause == EXPIRED) and write.group is NULL:
             # A page whose view has another name by now.
-            set_group_number(entries, index, group_of_key(&map.groups, write.key, None))
+            set_group_number(entries, index, group_of_entry(&map.groups, write.key, None))
     else:
         if is_full(map):
             remove_entry(map, victim(map), EVICTED, write.now, gone)
@@ -128,10 +128,10 @@ cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *g
         index = insert_entry(map, write.key, write.value, write.hash)
         entry = at(entries, index)
         entry.fresh_until = -INFINITY
-        group = group_of_key(&map.groups, write.key, None) if write.group is NULL else 0
+        group = group_of_entry(&map.groups, write.key, None) if write.group is NULL else 0
         set_group_number(entries, index, group)
     if unlikely(write.group is not NULL):
-        set_group_number(entries, index, group_of_key(&map.groups, write.key, <bytes>write.group))
+        set_group_number(entries, index, group_of_entry(&map.groups, write.key, <bytes>write.group))
     map.groups.puts[group_number(entries, index)] += 1
     on_stored(map, index, entry, fresh_until, write)
     note_tracked(entries, index, entry)

@@ -1,6 +1,5 @@
-from collections.abc import Callable
+import sys
 from contextlib import suppress
-from functools import cache
 from importlib import import_module
 from typing import Any, Final
 
@@ -28,24 +27,19 @@ class WheelCacheConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        checks.register(_check("check_settings"), checks.Tags.caches)
-        checks.register(_check("check_deployment"), checks.Tags.caches, deploy=True)
+        checks.register(_check_settings, checks.Tags.caches)
         for alias in settings.CACHES.values():
             _import_backend(alias["BACKEND"])
+        # Servers run no checks. They have imported one of these modules, and commands have not.
+        is_server = "django.core.wsgi" in sys.modules or "django.core.asgi" in sys.modules
+        if is_server and (shared_state := module_of("watch", "shared_state")) is not None:
+            shared_state.log_wrong_uses()
 
 
-@cache
-def _check(name: str) -> Callable[..., Any]:
-    """Return a check of ``checks``, which is imported when it runs: commands run checks, and a server does not need all
-    parts of the package.
-
-    It is the same function each time: Django registers a function once, also if the apps become ready again.
-    """
-
-    def check(app_configs: Any, **given: Any) -> Any:
-        return getattr(import_module("wheelcache.django_backend.checks"), name)(app_configs, **given)
-
-    return check
+def _check_settings(app_configs: Any, **given: Any) -> Any:
+    """Run the checks. They are imported when they run: commands run checks, and a server does not need all parts of the
+    package."""
+    return import_module("wheelcache.django_backend.checks").check_settings(app_configs, **given)
 
 
 def _import_backend(path: str) -> None:

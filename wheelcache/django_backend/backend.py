@@ -149,6 +149,8 @@ class WheelCache(VersionedAccess, BackendAccess, BaseCache, RedisCalls):  # type
     """
 
     serves_all_threads = True
+    has_shared_entries = False
+    """Whether all workers of the machine have the same entries."""
 
     def __init__(self, location: str, params: dict[str, Any]) -> None:
         # First, so that a wrong setting is reported before BaseCache uses it.
@@ -371,6 +373,10 @@ class WheelCache(VersionedAccess, BackendAccess, BaseCache, RedisCalls):  # type
         value, request = self._sought(key, default, timeout, version, **given)
         return value if request is None else await self._layer(key).aload(request, value)
 
+    # An error about an argument names the public method.
+    _sought.__qualname__, _set.__qualname__, _add.__qualname__ = (
+        f"WheelCache.{name}" for name in ("get_or_set", "set", "add")
+    )
     get_or_set: GetOrSet = _get_or_set
     aget_or_set: AsyncGetOrSet = _aget_or_set
 
@@ -412,6 +418,8 @@ class WheelCache(VersionedAccess, BackendAccess, BaseCache, RedisCalls):  # type
         layer = self._layer_of_all(originals.values(), originals)
         refused = layer.set_many(values, self._ttl(timeout), checked, graces)
         return after(lambda refused: [originals[cache_key] for cache_key in refused], refused)
+
+    _set_many.__qualname__ = "WheelCache.set_many"
 
     def _delete_many(self, keys: Iterable[Any], version: int | None = None) -> Any:
         """Delete keys. Return the number of existing ones, as django-redis does; None without keys, as Django does."""

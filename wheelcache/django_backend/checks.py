@@ -1,13 +1,11 @@
 """System checks of the settings: errors, and settings that are valid but probably mistakes.
 
-The module ``django_checks`` of each guest has more of them: in ``CHECKS``, those that every ``check`` runs, and in
-``DEPLOY_CHECKS``, those of ``check --deploy``.
+The module ``django_checks`` of each guest has more of them, in ``CHECKS``.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from django.conf import settings
@@ -18,8 +16,6 @@ from wheelcache.core import HOW_TO_CHANGE, IMPLEMENTATION, REPORT
 from wheelcache.django_backend.backend import wheel_caches
 from wheelcache.engine.guests import modules_named
 from wheelcache.engine.stats_log import report_core
-
-Check = Callable[..., list[CheckMessage]]
 
 
 def check_locations(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
@@ -101,17 +97,5 @@ CHECKS: Final = (check_locations, check_unnamed, check_misplaced_options, check_
 
 def check_settings(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """Run the checks of CHECKS, here and in the guests."""
-    return _messages(CHECKS + _of_guests("CHECKS"), app_configs, kwargs)
-
-
-def check_deployment(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """Run the checks of DEPLOY_CHECKS in the guests."""
-    return _messages(_of_guests("DEPLOY_CHECKS"), app_configs, kwargs)
-
-
-def _of_guests(name: str) -> tuple[Check, ...]:
-    return tuple(check for module in modules_named("django_checks") for check in getattr(module, name, ()))
-
-
-def _messages(run: Iterable[Check], app_configs: Any, given: dict[str, Any]) -> list[CheckMessage]:
-    return [message for check in run for message in check(app_configs, **given)]
+    of_guests = [check for module in modules_named("django_checks") for check in getattr(module, "CHECKS", ())]
+    return [message for check in (*CHECKS, *of_guests) for message in check(app_configs, **kwargs)]

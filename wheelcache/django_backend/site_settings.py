@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from django.apps import apps
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.crypto import salted_hmac
@@ -16,6 +18,9 @@ from wheelcache.engine import observer
 from wheelcache.engine.guests import is_missing, module_of
 from wheelcache.engine.options import shown
 
+logger = logging.getLogger("wheelcache")
+
+APP: Final = "wheelcache.django_backend"
 DIRECT_ACCESS: Final = "WHEELCACHE_DIRECT_ACCESS"
 RELEASE: Final = "WHEELCACHE_RELEASE"
 
@@ -108,3 +113,17 @@ def direct_access() -> bool:
     if type(given) is not bool:
         raise ImproperlyConfigured(f"{DIRECT_ACCESS} must be True or False, not {given!r}")
     return given
+
+
+_UNREPORTED: Final = iter((APP,))
+"""An iterator with one item, so that only one thread receives it."""
+
+
+def report_missing_app() -> None:
+    """Log, once, that the site has not installed the app. The caches work without it."""
+    if apps.ready and not apps.is_installed(APP) and next(_UNREPORTED, None):
+        logger.warning(
+            "%r is not in INSTALLED_APPS: without it, there is no manage.py wheelcache, no {%% load wheelcache %%}, "
+            "and no system check of the caches.",
+            APP,
+        )

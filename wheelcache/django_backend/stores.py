@@ -16,7 +16,7 @@ from django.utils.module_loading import import_string
 
 from wheelcache.cache import Cache
 from wheelcache.core.contract import GroupRule
-from wheelcache.django_backend.site_settings import cache_in_words, figures_directory, use_release
+from wheelcache.django_backend.site_settings import cache_in_words, figures_directory, report_missing_app, use_release
 from wheelcache.engine import options
 from wheelcache.engine.backend_access import ByPrefix
 from wheelcache.engine.codec import Codec, Pickle, is_bare, is_immutable
@@ -29,13 +29,14 @@ from wheelcache.errors import FileUnusable
 from wheelcache.runtime.shared_objects import Lazy
 
 GROUPS: Final = (
+    GroupRule("views.decorators.cache.cache_header.", "pages", "", is_preliminary=True),
     GroupRule("views.decorators.cache.cache_", "pages", ""),
     GroupRule("template.cache.", "fragment ", "."),
     GroupRule("django.contrib.sessions.", "sessions", ""),
     GroupRule("", "", ":"),
 )
 """The groups of keys: the pages of ``cache_page``, the other keys that Django makes, and for all others the text up to
-the first colon."""
+the first colon. Before it looks up a page, Django looks up the list of headers on which the page depends."""
 
 MOST_PREFIXES: Final = 8
 """The key prefixes of one store, of several aliases, whose keys are grouped."""
@@ -126,6 +127,7 @@ class Store:
             made = cls(location or "default", checked) if make is None else make(location, checked)
             # This is a single C call, so concurrent threads get the same store.
             store = _stores.setdefault(identity, made)
+            report_missing_app()
             for watch in tuple(watchers):
                 watch(location, store)
         if asked is not None:

@@ -149,7 +149,7 @@ class EntryWriter(WriteState):
         self._start_jobs = start_jobs
         self._undecoded = UndecodedLog(self.name, driver.clock)
         self.watchers: tuple[WriteWatcher, ...] = ()
-        self.is_watched = False
+        self.leased = None
         self._attaching: Any = threading.RLock()
         self.usual_outcome = NOTHING_YET
         self.listen(listener.function)
@@ -168,12 +168,16 @@ class EntryWriter(WriteState):
                 if isinstance(each, kind):
                     return each
             made = make()
-            if made.words is None:
-                self.is_watched = True
-            else:
-                self.record_in(made.words)
+            self._notify(made)
             self.watchers = (*self.watchers, made)
         return made
+
+    def _notify(self, watcher: WriteWatcher) -> None:
+        """Let the compiled calls notify a watcher."""
+        if watcher.words is not None:
+            self.record_in(watcher.words)
+        else:
+            self.leased = watcher.open
 
     def writing(self, name: Hashable) -> None:
         for each in self.watchers:
@@ -505,4 +509,5 @@ class EntryWriter(WriteState):
         self._attaching = threading.RLock()
         for each in self.watchers:
             each.after_fork_in_child()
+            self._notify(each)
         self.expect_first_write()

@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 from wheelcache.core.contract import Core, RemovalCause
 from wheelcache.engine.stats import COUNTERS, MISSES, REMOVALS, GroupStats, Meter, PartStats, Stats, whole_parts
 
-_SUMS: Final = ("hits", "stale_hits", "puts", "load_seconds")
+_SUMS: Final = ("hits", "stale_hits", "puts", "load_failures", "load_seconds")
 """The counters that are sums over the groups of keys, as the misses are. Failed loads are loads of a group."""
 
 
@@ -70,11 +70,11 @@ class StatsReader:
 
     def _groups(self) -> dict[str, GroupStats]:
         before, found = self._hits, {}
-        for name, hits, stale_hits, puts, loads, seconds, misses in self._core.groups():
+        for name, hits, stale_hits, puts, loads, failures, seconds, misses in self._core.groups():
             # A hit is taken back if its value cannot be decoded, and a reading in between may have shown it.
             hits = max(hits, before.get(name, 0))
             causes = dict(zip(MISSES, misses, strict=True))
-            found[name] = GroupStats(hits, stale_hits, puts, loads, whole_parts(seconds), causes)
+            found[name] = GroupStats(hits, stale_hits, puts, loads, failures, whole_parts(seconds), causes)
         self._hits = {name: each.hits for name, each in found.items()}
         return found
 

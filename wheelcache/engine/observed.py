@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from wheelcache.core.contract import Record
 from wheelcache.engine.cache_parts import CacheParts
@@ -11,6 +12,18 @@ from wheelcache.engine.codec import size_of
 from wheelcache.engine.guests import module_of
 from wheelcache.engine.keys import unwrap
 from wheelcache.engine.observer import Observer
+
+
+class SharedState(NamedTuple):
+    """State of the site in a cache, which the workers must share.
+
+    Attributes:
+        user: the subject and the verb of a sentence about it, such as "Sessions are only in".
+        loss: the consequence if they do not share it.
+    """
+
+    user: str
+    loss: str
 
 
 class ObservedCache:
@@ -28,6 +41,8 @@ class ObservedCache:
         deletions, delete_tags: see ``CacheParts``.
         observe: attaches an observer: see ``CacheParts``.
         weighs_bytes: whether the weights of the entries are bytes.
+        setting: the setting of the site that names the backend of the cache; empty if there is none.
+        shared_state: the state of the site in the cache that workers must share.
     """
 
     def __init__(self, parts: CacheParts) -> None:
@@ -45,6 +60,13 @@ class ObservedCache:
         self.observe = parts.observe
         # Without a weigher, the core itself weighs the entries.
         self.weighs_bytes = self.options.max_weight is not None and self.options.weigher in (None, size_of)
+        self.setting = ""
+        self.shared_state: list[SharedState] = []
+
+    def collect_missed(self, keys: deque[Any]) -> None:
+        """Append the keys of misses to ``keys`` from now on: when a value was computed after a miss, or when the thread
+        or task that missed a key ends without setting it."""
+        self._parts.misses.noted.missed_keys = keys
 
     def bytes_of(self, record: Record) -> int:
         """Return the size of an entry."""

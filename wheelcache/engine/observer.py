@@ -30,8 +30,8 @@ class Observer(Protocol):
     @property
     def publishes(self) -> bool: ...
 
-    def failed(self, error: Exception) -> None:
-        """Record an exception of a loader."""
+    def failed(self, error: Exception, group: str) -> None:
+        """Record an exception of a loader, for a key of the group of this name, which may be empty."""
 
     def cleared(self, by: str) -> None:
         """Record that the operator ``by`` cleared the cache; an empty string stands for the code of the site."""

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from wheelcache.engine import options
 from wheelcache.engine.codec import size_of
-from wheelcache.engine.guests import is_missing, module_of
+from wheelcache.engine.guests import is_missing, module_of, modules_named
 from wheelcache.engine.options import Check
 from wheelcache.errors import DirectoryUnusable
 from wheelcache.runtime.clock import SystemClock
@@ -58,6 +58,7 @@ class Option:
         django, flask: the option in the settings of these frameworks; None if a framework does not have it.
         is_argument: whether it is an argument of ``Cache``.
         needs: checks a given value against the other options. It receives the names of the options in the interface.
+        words: returns a checked value in words, if ``in_words`` cannot.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Option:
     flask: Spelling | None = USUAL
     is_argument: bool = False
     needs: Callable[[Mapping[str, Any], Callable[[str], str]], None] | None = None
+    words: Callable[[Any], str] | None = None
 
     def spelled(self, spelling: Spelling) -> Option:
         """Return this option with the check and the default that it has in an interface."""
@@ -77,19 +79,15 @@ class Option:
 
     def in_words(self, value: Any) -> str:
         """Return a checked value in words, for operators."""
+        if self.words is not None:
+            return self.words(value)
         if isinstance(value, Mapping):
             # The options of another cache, among which may be a password.
             return "secret"
         if value is OF_THE_SITE:
             return "the directory of the site"
         if isinstance(value, tuple):
-            if all(isinstance(each, str) for each in value) and value:
-                return ", ".join(value)
-            # Either one time for all keys, or several by prefix.
-            times = dict(value)
-            return repr(times if times.keys() - {""} else times.get("", 0))
-        if callable(value) and hasattr(value, "__qualname__"):
-            return f"{value.__module__}.{value.__qualname__}"
+            return ", ".join(value)
         return str(value) if isinstance(value, str | Path) and value else repr(value)
 
 
@@ -256,7 +254,17 @@ class Options(Mapping[str, Option]):
 
     def unknown(self, given: Iterable[Any], cache: str) -> str | None:
         """Return a message about the names in ``given`` that are not options: see ``options.unknown``."""
-        return options.unknown(given, self._rows, cache)
+        return options.unknown(given, self._rows, cache, self._elsewhere)
+
+    def _elsewhere(self, given: str) -> str | None:
+        """Return a hint about an option in lower case that this backend has by another name, or that another has."""
+        for name, row in self._rows.items():
+            if row.name == given:
+                return f"did you mean {name}?"
+        owners = [
+            backend for backend, tables in _backends() if given in map(str.casefold, tables.get(self._framework, {}))
+        ]
+        return f"it belongs to {' and '.join(owners)}" if owners else None
 
     def checked(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values of the options by ``Option.name``: the checked values of ``given``, and defaults.
@@ -326,3 +334,10 @@ ENGINE: Final = Options(
 )
 DJANGO: Final = Options.of_backend("django")
 FLASK: Final = Options.of_backend("flask")
+
+
+def _backends() -> Iterator[tuple[str, Mapping[str, Options]]]:
+    """Iterate over the backends, each with its options by framework. Guests have theirs in ``BACKENDS``."""
+    yield "WheelCache", {"django": DJANGO, "flask": FLASK}
+    for module in modules_named("options"):
+        yield from getattr(module, "BACKENDS", {}).items()

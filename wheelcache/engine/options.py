@@ -50,20 +50,27 @@ def _checked(name: str, value: Any, accepted: str, kind: Any, is_allowed: Callab
     return value
 
 
-def unknown(given: Iterable[Any], known: Iterable[str], cache: str) -> str | None:
+def unknown(
+    given: Iterable[Any], known: Iterable[str], cache: str, elsewhere: Callable[[str], str | None] = lambda name: None
+) -> str | None:
     """Return a message about unknown options; None if all are known.
 
-    For each unknown option, the message suggests the most similar known option, or lists all known options.
+    For each unknown option, the message suggests the most similar known option, names the backends that have it, or
+    lists all known options.
 
     Args:
         cache: the cache in words, as in "the cache 'default'".
+        elsewhere: returns a hint about an option that the cache has by another name, or that another backend has.
     """
     by_case = {name.casefold(): name for name in known}
     messages = []
     for option in given:
         if not (isinstance(option, str) and by_case.get(option.casefold()) == option):
-            near = get_close_matches(str(option).casefold(), by_case, n=1, cutoff=SIMILARITY)
-            hint = f"did you mean {by_case[near[0]]}?" if near else f"it takes {', '.join(by_case.values())}"
+            name = str(option).casefold()
+            near = [name] if name in by_case else get_close_matches(name, by_case, n=1, cutoff=SIMILARITY)
+            hint = None if name in by_case else elsewhere(name)
+            if hint is None:
+                hint = f"did you mean {by_case[near[0]]}?" if near else f"it takes {', '.join(by_case.values())}"
             messages.append(f"unknown option {shown(option)} of {cache}; {hint}")
     return "\n".join(messages) or None
 

@@ -116,8 +116,8 @@ class GroupStats:
 
     Attributes:
         hits, stale_hits, puts: the look-ups that found a fresh value, and a stale one, and the values that were stored.
-        loads, load_seconds: the computations of values, also of those that failed, and the time spent in them, in
-            seconds.
+        loads, load_failures: the computations of values, and those of them that failed.
+        load_seconds: the time spent in ``loads``, in seconds.
         misses_by_cause: the misses, by the value of their ``MissCause``.
     """
 
@@ -125,6 +125,7 @@ class GroupStats:
     stale_hits: int = 0
     puts: int = 0
     loads: int = 0
+    load_failures: int = 0
     load_seconds: float = 0.0
     misses_by_cause: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(MISSES, 0))
 

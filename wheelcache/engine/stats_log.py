@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from math import inf
@@ -17,6 +18,9 @@ from wheelcache.runtime.periodic_jobs import PeriodicJob
 from wheelcache.runtime.shared_objects import WeakRegistry
 
 logger = logging.getLogger("wheelcache.stats")
+
+LEAST_SECONDS: Final = 10.0
+"""The seconds from which the look-ups per minute are computed."""
 
 _UNREPORTED: Final = iter((f"{REPORT}. {HOW_TO_CHANGE}",))
 """An iterator with one item, so that only one thread receives it."""
@@ -62,23 +66,28 @@ class StatsLog(PeriodicJob):
         requests = hits + misses + stale
         if requests and seconds:
             both = None if stats.answered is None else (stats.answered - (last.answered or 0)) / requests
+            # At exit, the interval may be too short for a rate.
+            qpm = round(requests * 60 / seconds) if seconds >= LEAST_SECONDS else None
             figures = {
                 "cache": self._name,
-                "qpm": round(requests * 60 / seconds),
+                **({} if qpm is None else {"qpm": qpm}),
                 **({} if both is None else {"both_tiers": round(100 * both, 1)}),
                 "hit_ratio": round(100 * hits / requests, 1),
                 "elements": stats.size,
                 "hit": hits,
                 "miss": misses,
                 "stale": stale,
+                "pid": os.getpid(),
             }
             line = (
-                "cache(%(cache)s) - qpm: %(qpm)d, "
+                "cache(%(cache)s) - "
+                + ("" if qpm is None else "qpm: %(qpm)d, ")
                 + ("" if both is None else "both_tiers: %(both_tiers).1f%%, ")
                 + "hit_ratio: %(hit_ratio).1f%%, elements: %(elements)d, "
                 "hit: %(hit)d, miss: %(miss)d"
             )
-            logger.info(line + (", stale: %(stale)d" if stale else ""), figures, extra=figures)
+            line += ", stale: %(stale)d" if stale else ""
+            logger.info(line + ", pid: %(pid)d", figures, extra=figures)
 
     def run_last(self) -> None:
         """Log the figures since the last line, if there could be one."""

@@ -4,7 +4,7 @@ The path of a write knows no such part. It notifies the watchers that are attach
 before each write by a caller, so that a value computed in the meantime is known to be outdated, and after those writes
 for which other callers may wait. A load that stores its value is no write: it counts as one only if it is refused.
 
-Without watchers, none of this costs anything: the compiled calls look at one flag.
+Without watchers, none of this costs anything: the compiled calls look at one field.
 
 ``WriteMoments`` records the moments of the last writes, by slot: they show whether a name was written since a
 transaction began.
@@ -25,7 +25,7 @@ from array import array
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Final
+from typing import Any, Final
 
 from wheelcache.core import exchange_word
 from wheelcache.runtime.clock import moment
@@ -37,9 +37,11 @@ class WriteWatcher:
     Attributes:
         words: where the compiled calls record the moment of a plain write themselves, instead of calling ``writing``:
             see ``WriteMoments``. None for a watcher that needs the other calls, and does nothing in ``writing``.
+        open: the keys whose deletes the compiled calls report to a watcher without words. It changes in place.
     """
 
     words: array[int] | None = None
+    open: dict[Hashable, Any]
 
     def writing(self, name: Hashable) -> None:
         """A caller will write or delete the entry of a key, or drop a tag, given by the core's name."""

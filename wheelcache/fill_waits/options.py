@@ -42,6 +42,12 @@ def _by_prefix(prefixes: Mapping[str, str], name: str, value: Any) -> tuple[tupl
     return tuple((prefix, checked[prefix]) for prefix in longest_first) if any(checked.values()) else ()
 
 
+def _in_words(value: tuple[tuple[str, float], ...]) -> str:
+    names = {prefix: name for prefixes in (DJANGO, FLASK) for name, prefix in prefixes.items()}
+    times = {names.get(prefix, prefix): int(each) if each.is_integer() else each for prefix, each in value}
+    return repr(times if times.keys() - {""} else times.get("", 0))
+
+
 def _grace_needs_waits(checked: Mapping[str, Any], spelled: Callable[[str], str]) -> None:
     waits = [prefix for prefix, wait in checked["fill_wait"] if wait]
     for prefix, grace in checked["grace"]:
@@ -63,19 +69,21 @@ OPTIONS: Final = (
         "fill_wait",
         options.unchecked,
         (),
-        "seconds for which a `get` waits, after a miss, for another caller to compute the value; a number, or a dict: "
-        "`pages`, `fragments` or a key prefix to seconds",
+        "seconds for which a `get` waits, after a miss, for another caller to compute the value: a number for all "
+        "keys, or a dict of `pages`, `fragments` and key prefixes to numbers",
         django=_spelling(DJANGO, WAITS),
         flask=_spelling(FLASK, WAITS),
+        words=_in_words,
     ),
     Option(
         "grace",
         options.unchecked,
         (),
-        "seconds after its timeout for which the old value is returned while another caller computes the new one, in "
-        "the same form; applies to keys with a wait",
+        "seconds after its timeout for which the old value is returned while another caller computes the new one: a "
+        "number or a dict, as for the wait, without which it has no effect",
         django=_spelling(DJANGO, {}),
         flask=_spelling(FLASK, {}),
         needs=_grace_needs_waits,
+        words=_in_words,
     ),
 )

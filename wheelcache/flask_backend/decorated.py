@@ -21,7 +21,7 @@ from wheelcache.core.contract import MISSING, Record
 from wheelcache.engine.codec import NOT_DECODED
 from wheelcache.engine.loading.memoize import receives_previous
 from wheelcache.engine.loading.request import KEEP, PREVIOUS, Kept, LoadRequest, Unstored, no_previous
-from wheelcache.errors import LoadDeadlock
+from wheelcache.errors import LoadDeadlock, note_key
 from wheelcache.flask_backend.engine_backend import NOT_SHARED, TO_BE_COMPUTED, EngineBackend, timeout_for
 from wheelcache.flask_backend.function_keys import MakeKey, Versions
 from wheelcache.runtime.reusable import check_reusable
@@ -391,7 +391,8 @@ class Computation:
                         backend.renew_version(key, version, timeout)
                 elif self._need is not TO_BE_COMPUTED:
                     backend.delete(self._key)
-            except Exception:
+            except Exception as error:
+                note_key(error, self._key)
                 decorated.log_or_raise()
         # Now, since in debug mode the caller receives that error instead.
         self.value = value

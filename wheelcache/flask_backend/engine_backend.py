@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -26,11 +25,10 @@ from wheelcache.engine.loading.request import PLAIN, Kept, LoadRequest, Unstored
 from wheelcache.engine.option_table import Options, Setting
 from wheelcache.errors import FileUnusable
 from wheelcache.flask_backend.app_contexts import count_views, end_leases, figures_directory, note_held_leases
+from wheelcache.flask_backend.session_caches import check_sessions, sessions_of
 from wheelcache.runtime.clock import moment
 from wheelcache.runtime.request_scope import forget_misses
 from wheelcache.runtime.steps import drive
-
-logger = logging.getLogger("wheelcache")
 
 B = TypeVar("B", bound="EngineBackend")
 R = TypeVar("R")
@@ -119,6 +117,11 @@ class EngineBackend(BackendAccess, BaseCache):
         """The options, for operators."""
         return self._table.settings(self._options)
 
+    @staticmethod
+    def note_sessions(app: Flask) -> None:
+        """Note in its cache that the sessions of ``app`` are there, if the workers do not share it."""
+        sessions_of(app, EngineBackend)
+
     def is_of_this_process(self) -> bool:
         """Return whether each process has its own entries."""
         return True
@@ -149,7 +152,8 @@ class EngineBackend(BackendAccess, BaseCache):
         with naming(given["name"]):
             backend = make(given)
         backend._end_with_contexts(app)
-        _warn_of_sessions(app)
+        backend.engine.engine.observed.setting = "CACHE_TYPE"
+        check_sessions(app, EngineBackend)
         return backend
 
     def _use_layer(self, layer: SharedLayer) -> None:
@@ -430,19 +434,3 @@ def naming(cache: Any) -> Iterator[None]:
         # A subclass may have other arguments.
         kind = next(each for each in (TypeError, ValueError, FileUnusable) if isinstance(error, each))
         raise kind(f"Wrong setting of the cache {cache!r}: {error}") from error
-
-
-def _warn_of_sessions(app: Flask) -> None:
-    """Log a warning if Flask-Session keeps the sessions of ``app`` in a cache that the workers do not share."""
-    sessions = app.config.get("SESSION_CACHELIB")
-    if (
-        app.config.get("SESSION_TYPE") == "cachelib"
-        and isinstance(sessions, EngineBackend)
-        and sessions.is_of_this_process()
-    ):
-        logger.warning(
-            "Flask-Session keeps the sessions of the app %r in a cache that the worker processes do not share: with "
-            "more than one worker, a visitor is logged out whenever another one answers. Set SESSION_CACHELIB to a "
-            "HostCache, if all workers are on this machine, or to a TieredCache over Redis, Valkey or memcached.",
-            app.name,
-        )

@@ -185,7 +185,7 @@ class MemoKeys:
         if not self._name:
             self._inspect(args)
         values = args if not kwargs and len(args) == self._arity else self._values(args, kwargs)
-        if backend.has_store:
+        if backend.has_store or backend.engine.has_shared_entries:
             check_texts(values[1:] if self._owner else values, self._name)
         version = backend.version(self._version_key)
         versions: Versions = ((self._version_key, version),)

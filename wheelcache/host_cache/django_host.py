@@ -68,6 +68,7 @@ class HostCache(PythonAccess, WheelCache):
     Otherwise, the alias is the name.
     """
 
+    has_shared_entries = True
     store: HostStore
     # The calls in Python, as those of ``PythonAccess``.
     _ttl_of, add, set = VersionedAccess._ttl_of, VersionedAccess.add, VersionedAccess.set  # type: ignore[assignment]

@@ -21,13 +21,16 @@ removed by the janitor.
 **The janitor** is the one process that holds the claim on JANITOR. Its wheel thread removes rows that are over.
 
 **A local core** of one entry counts look-ups, and has the watches of this process: each write also reaches it.
+
+**Why a look-up missed** is in the database, since any process may have removed the entry: the last key that left each
+lane is remembered with the cause. A delete is a delete, whichever worker called it.
 """
 
 from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from math import inf
 from random import Random, SystemRandom
@@ -35,7 +38,7 @@ from sys import maxsize
 from typing import Any, Final
 from zlib import crc32
 
-from wheelcache.core import CoreClass
+from wheelcache.core import IMPLEMENTATION, CoreClass
 from wheelcache.core.access import Serialized
 from wheelcache.core.contract import (
     BATCH,
@@ -48,20 +51,19 @@ from wheelcache.core.contract import (
     TOO_HEAVY,
     WAKE,
     Counts,
+    GroupRule,
     Labels,
     Record,
     RemovalCause,
     Removals,
     Times,
 )
+from wheelcache.core.group_rules import group_by_rules
 from wheelcache.engine.options import MAX_JITTER
 from wheelcache.host_cache import statements as sql
 from wheelcache.host_cache.claims import Claims
 from wheelcache.host_cache.host_file import HostFile
 from wheelcache.runtime.clock import moment
-
-LANES: Final = 16_384
-"""The floors, at most 300 kB of them."""
 
 ROW_BYTES: Final = 90
 """The bytes of a row and its places in the indexes, without its key, which is stored twice, and its value."""
@@ -169,13 +171,9 @@ class HostCore:
         local = self._local
         self.completed = local.completed
         self.now, self.count_hit = local.now, local.count_hit
-        self.count_stale_hit, self.count_miss, self.count_load = (
-            local.count_stale_hit,
-            local.count_miss,
-            local.count_load,
-        )
-        self.miss_cause = local.miss_cause
-        self.group_by, self.groups = local.group_by, local.groups
+        self.count_stale_hit, self.count_load = local.count_stale_hit, local.count_load
+        self.groups, self.is_preliminary = local.groups, local.is_preliminary
+        self._rules: tuple[GroupRule, ...] = ()
         self.use_clock = local.use_clock
         self.note: Callable[[Any, int, int, int], object] | None = None
         self._notes_uses = False
@@ -185,6 +183,12 @@ class HostCore:
         self._swept = self._sweeps = self._swept_to = 0
         self._evicted_before: int | None = None
         self._removals = dict.fromkeys(RemovalCause, 0)
+
+    def group_by(self, rules: Iterable[GroupRule]) -> None:
+        rules = tuple(rules)
+        self._local.group_by(rules)
+        # The core in Python has one group.
+        self._rules = rules if IMPLEMENTATION == "compiled" else ()
 
     # Reading.
 
@@ -198,6 +202,14 @@ class HostCore:
             self._used[name] = None
         value = row[0]
         return Serialized(value) if type(value) is bytes else value
+
+    def miss_cause(self, key: Any) -> int:
+        name = name_of(key)
+        row = None if self.is_shut else self.file.read(sql.MISS_CAUSE, (name, hash_of(name), self.now()))
+        return sql.UNKNOWN if row is None else row[0]
+
+    def count_miss(self, key: Any, cause: int = -1, *, group: str | None = None) -> None:
+        self._local.count_miss(key, self.miss_cause(key) if cause < 0 else cause, group=group)
 
     def times(self, key: Any) -> Times | None:
         row = self.file.read(sql.TIMES, (name_of(key),))
@@ -361,7 +373,7 @@ class HostCore:
             gone = fresh + grace
             # Without the jitter: the next write, if its jitter is larger, does not have to move the row in the index.
             due = int(min(now + ttl + grace, LATEST)) // sql.DUE_STEP
-        return moment(), name, stored, fresh, gone, due, lane_of(name), size, text
+        return moment(), name, stored, fresh, gone, due, hash_of(name), size, text
 
     def _written(
         self, written: int, refusal: int, key: Any, value: Any, labels: Labels | None = None, inner: Any = None
@@ -384,7 +396,7 @@ class HostCore:
 
         def work(cursor: Any) -> int:
             cursor.execute(sql.MORE_BYTES, (size, 0))
-            removed: int = cursor.execute(sql.REMOVE_SURPLUS).rowcount
+            removed = _removed(cursor, sql.EVICTED, sql.REMOVE_SURPLUS)
             cursor.execute(sql.MORE_BYTES, (0, removed))
             return removed
 
@@ -410,8 +422,10 @@ class HostCore:
         def work(cursor: Any) -> Any:
             row = cursor.execute(sql.ENTRY, (name,)).fetchone()
             if only_dead:
-                if row is None or row[1] <= now:
+                if row is None:
                     cursor.execute(sql.DELETE, (name,))
+                elif row[1] <= now:
+                    _removed(cursor, sql.EXPIRED, sql.DELETE, (name,))
                 return None
             self._delete_and_raise_floor(cursor, name)
             return row
@@ -478,7 +492,8 @@ class HostCore:
     def evict(self, budget: int = BATCH, removed: Removals | None = None, *, size: int | None = None) -> bool:
         if size is None:
             return False
-        self._removals[RemovalCause.EVICTED] += max(0, self.file.write(sql.EVICT, (budget, size)))
+        evicted = self.file.transaction(lambda cursor: _removed(cursor, sql.EVICTED, sql.EVICT, (budget, size)), 0)
+        self._removals[RemovalCause.EVICTED] += evicted
         return len(self) > size
 
     def clear(self, *, invalidate: bool = True) -> int:
@@ -526,10 +541,15 @@ class HostCore:
             # Those of an older release of the site, or the room has changed.
             self.file.write(sql.SET_BOUNDS, wanted)
         now = int(self.now())
-        postponed, expired = self.file.transaction(
-            lambda cursor: [cursor.execute(each, (now, STEP)).rowcount for each in (sql.POSTPONE, sql.REMOVE_DUE)],
-            [0, 0],
-        )
+
+        def remove_due(cursor: Any) -> tuple[int, int]:
+            if cursor.execute(sql.DUE, (now, 1)).fetchone() is None:
+                # Without a write, the log does not grow.
+                return 0, 0
+            postponed = cursor.execute(sql.POSTPONE, (now, STEP)).rowcount
+            return postponed, _removed(cursor, sql.EXPIRED, sql.REMOVE_DUE, (now, STEP))
+
+        postponed, expired = self.file.transaction(remove_due, (0, 0))
         self._removals[RemovalCause.EXPIRED] += expired
         # Immediately, if there is more to do, after other threads and processes had their turn.
         is_done = expired + postponed < STEP and not self._sweep()
@@ -565,7 +585,7 @@ class HostCore:
             self._swept, self._swept_to = self._sweeps, 0
             self._forget_drops(self._sweeps - DROPS_KEPT)
             return False
-        self.file.write(sql.REMOVE_DROPPED, (start, last))
+        self.file.transaction(lambda cursor: _removed(cursor, sql.TAG, sql.REMOVE_DROPPED, (start, last)), 0)
         self._swept_to = last
         return True
 
@@ -582,7 +602,7 @@ class HostCore:
 
     def scan(self, *, start: float = 0.0) -> HostScan:
         first, last = self.file.read(sql.ENDS) or (0, 0)
-        return HostScan(self.file, int(first + start * (last - first)) - 1, last)
+        return HostScan(self.file, int(first + start * (last - first)) - 1, last, self._rules)
 
     def keys(self, limit: int = maxsize) -> list[Any]:
         if limit <= BATCH:
@@ -645,15 +665,18 @@ class HostScan:
 
     Args:
         last, end: the places after which it begins, and to which it goes first.
+        rules: name the groups of the entries.
     """
 
-    def __init__(self, file: HostFile, last: int, end: int) -> None:
-        self._file = file
+    def __init__(self, file: HostFile, last: int, end: int, rules: Sequence[GroupRule]) -> None:
+        self._file, self._rules = file, rules
         self._last, self._end = last, end
         self._rounds = 3
 
     def step(self, count: int) -> list[Record]:
-        return [_record(key_of(name), *row) for name, *row in self.rows("key, value, fresh, gone, size, tags", count)]
+        rows = self.rows("key, value, fresh, gone, size, tags", count)
+        records = (_record(key_of(name), *row) for name, *row in rows)
+        return [each._replace(group=group_by_rules(self._rules, each.key)) for each in records]
 
     def keys(self, count: int) -> list[Any]:
         return [key_of(name) for (name,) in self.rows("key", count)]
@@ -673,6 +696,14 @@ class HostScan:
 def _record(key: Any, value: Any, fresh: float, gone: float, size: int, tags: str | None) -> Record:
     names = map(tag_of, json.loads(tags)) if tags else ()
     return Record(key, in_memory(value), Times(fresh, gone, True), size, tuple(names))
+
+
+def _removed(cursor: Any, cause: int, statement: str, given: tuple[Any, ...] = ()) -> int:
+    """Run a statement that removes entries for a cause, and return their number."""
+    cursor.execute(sql.REMOVING, (cause,))
+    removed: int = cursor.execute(statement, given).rowcount
+    cursor.execute(sql.REMOVING, (sql.DELETED,))
+    return removed
 
 
 # Keys and values in the database.
@@ -707,8 +738,12 @@ def tag_of(name: str) -> str:
     return json.loads(f'"{name}"') if "\\" in name else name
 
 
+def hash_of(name: str | bytes) -> int:
+    return crc32(name.encode() if isinstance(name, str) else name)
+
+
 def lane_of(name: str | bytes) -> int:
-    return crc32(name.encode() if isinstance(name, str) else name) % LANES
+    return hash_of(name) % sql.LANES
 
 
 SIZED: Final = (str, bytes, Serialized)

@@ -11,7 +11,6 @@ from wheelcache.cache import Cache
 from wheelcache.core import access
 from wheelcache.core.contract import MISSING
 from wheelcache.engine.stats import Stats
-from wheelcache.errors import note_key
 from wheelcache.host_cache.host_core import HostCore
 from wheelcache.host_cache.place import Place
 from wheelcache.host_cache.write_moments import HostMoments
@@ -80,13 +79,6 @@ class PythonAccess(access.PrefixAccess):
     _cache: Any
     _fill_wait: Any
     _found_or: Any
-
-    def _set_at_once(self, key: Any, value: Any, ttl: Any) -> bool | None:
-        try:
-            return super()._set_at_once(key, value, ttl)
-        except Exception as error:
-            note_key(error, key)
-            raise
 
     def _get_missed(self, key: Any, default: Any, version: int | None) -> Any:
         cache_key = None if version is not None or self._fill_wait(key) else self._usual_key(key)

@@ -21,3 +21,6 @@ OWN: Final = (
 
 DJANGO_HOST: Final = Options.of_backend("django", OWN, without=("policy", "max_weight"))
 FLASK_HOST: Final = Options.of_backend("flask", OWN, without=("policy", "max_weight"))
+
+BACKENDS: Final = {"HostCache": {"django": DJANGO_HOST, "flask": FLASK_HOST}}
+"""The options of the backend, by framework, for messages about an option of another backend."""

@@ -9,7 +9,9 @@ leaves its place in the index, which saves one or two of its pages, and the jani
 A write of an existing key stays at its place in the order of use, and is noted as a use of it. Only while the cache is
 over half full, it moves the row to the end, which costs two more pages.
 
-``floors``, ``drops`` and ``marks`` are explained in ``host_core``. ``state`` has a single row, which triggers keep.
+``floors``, ``drops`` and ``marks`` are explained in ``host_core``. ``state`` has a single row, which triggers keep. In
+addition, ``floors`` has the rest of the hash of the last key that left its lane, and why it left, for the causes of
+misses; ``removing`` is the cause of the removals in progress.
 """
 
 from __future__ import annotations
@@ -18,27 +20,37 @@ import sys
 from typing import Final
 from zlib import crc32
 
+from wheelcache.core.contract import MissCause
+
 DUE_STEP: Final = 2
 """Seconds. The janitor removes a row when the step after its end has begun."""
 
 EVICTED_TOGETHER: Final = 2_000
 """The most entries that leave a full cache with a write, in some 10 ms."""
 
+LANES: Final = 16_384
+"""The floors, at most 400 kB of them."""
+
+EXPIRED, EVICTED, DELETED, TAG, UNKNOWN = map(
+    [*MissCause].index,
+    (MissCause.EXPIRED, MissCause.EVICTED, MissCause.DELETED, MissCause.TAG, MissCause.UNKNOWN),
+)
+
 SCHEMA: Final = """
 CREATE TABLE entries(
     id INTEGER PRIMARY KEY, key UNIQUE NOT NULL, value, fresh REAL NOT NULL, gone REAL NOT NULL, due INTEGER,
-    moment INTEGER NOT NULL, lane INTEGER NOT NULL, size INTEGER NOT NULL, tags TEXT
+    moment INTEGER NOT NULL, hash INTEGER NOT NULL, size INTEGER NOT NULL, tags TEXT
 );
 CREATE INDEX due ON entries(due) WHERE due IS NOT NULL;
 CREATE INDEX tagged ON entries(id) WHERE tags IS NOT NULL;
-CREATE TABLE floors(lane INTEGER PRIMARY KEY, moment INTEGER NOT NULL);
+CREATE TABLE floors(lane INTEGER PRIMARY KEY, moment INTEGER NOT NULL, last INTEGER, cause INTEGER);
 CREATE TABLE drops(tag TEXT PRIMARY KEY, moment INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE marks(name, until INTEGER, PRIMARY KEY(name, until)) WITHOUT ROWID;
 CREATE TABLE state(
     bytes INTEGER, entries INTEGER, evicted INTEGER, drop_floor INTEGER, fill_floor INTEGER, max_bytes INTEGER,
-    max_entries INTEGER, more_bytes INTEGER, more_entries INTEGER
+    max_entries INTEGER, more_bytes INTEGER, more_entries INTEGER, removing INTEGER
 );
-INSERT INTO state VALUES(0, 0, 0, 0, 0, {max_bytes}, {max_entries}, 0, 0);
+INSERT INTO state VALUES(0, 0, 0, 0, 0, {max_bytes}, {max_entries}, 0, 0, {deleted});
 CREATE VIEW surplus AS WITH RECURSIVE oldest(id, bytes, entries) AS (
     SELECT entries.id, bytes + more_bytes - max_bytes * 4095 / 4096 - size, entries + more_entries - max_entries - 1
     FROM state, entries
@@ -57,18 +69,20 @@ CREATE TRIGGER resized AFTER UPDATE OF size ON entries WHEN new.size <> old.size
 END;
 CREATE TRIGGER removed AFTER DELETE ON entries BEGIN
     UPDATE state SET bytes = bytes - old.size, entries = entries - 1;
-    INSERT INTO floors VALUES(old.lane, old.moment)
-        ON CONFLICT(lane) DO UPDATE SET moment = max(moment + 1, excluded.moment);
+    INSERT INTO floors VALUES(old.hash % {lanes}, old.moment, old.hash / {lanes}, (SELECT removing FROM state))
+        ON CONFLICT(lane) DO UPDATE SET
+            moment = max(moment + 1, excluded.moment), last = excluded.last, cause = excluded.cause;
 END;
 """
 
 BOUND: Final = """
 CREATE TRIGGER full_after_{name} AFTER {event} ON entries
 WHEN (SELECT bytes + {bytes} > max_bytes OR entries + {entries} > max_entries FROM state) BEGIN
-    UPDATE state SET evicted = evicted + entries, more_bytes = {bytes}, more_entries = {entries};
+    UPDATE state SET
+        evicted = evicted + entries, more_bytes = {bytes}, more_entries = {entries}, removing = {evicted};
     UPDATE entries SET id = (SELECT max(id) + 1 FROM entries) WHERE id = new.id AND id < (SELECT max(id) FROM entries);
     DELETE FROM entries WHERE id IN (SELECT id FROM surplus);
-    UPDATE state SET evicted = evicted - entries, more_bytes = 0, more_entries = 0;
+    UPDATE state SET evicted = evicted - entries, more_bytes = 0, more_entries = 0, removing = {deleted};
 END;
 """
 """Removes the oldest entries, and a few more: most writes to a full cache remove none. SQLite does not define the order
@@ -82,10 +96,11 @@ FORMAT: Final = crc32(f"{SCHEMA}{BOUND}".encode())
 
 def schema(max_bytes: int, max_entries: int) -> str:
     """Return the statements that make an empty database."""
+    numbers = {"together": EVICTED_TOGETHER, "lanes": LANES, "deleted": DELETED, "evicted": EVICTED}
     return (
-        SCHEMA.format(max_bytes=max_bytes, max_entries=max_entries, together=EVICTED_TOGETHER)
-        + BOUND.format(name="insert", event="INSERT", bytes="new.size", entries="1")
-        + BOUND.format(name="update", event="UPDATE OF size", bytes="new.size - old.size", entries="0")
+        SCHEMA.format(max_bytes=max_bytes, max_entries=max_entries, **numbers)
+        + BOUND.format(name="insert", event="INSERT", bytes="new.size", entries="1", **numbers)
+        + BOUND.format(name="update", event="UPDATE OF size", bytes="new.size - old.size", entries="0", **numbers)
     )
 
 
@@ -104,6 +119,12 @@ KEYS: Final = (
 NEXT_ROWS: Final = f"SELECT id, {{columns}} FROM entries WHERE id > ? AND id <= ? AND {CURRENT} ORDER BY id LIMIT ?"
 ENDS: Final = "SELECT coalesce((SELECT min(id) FROM entries), 0), coalesce((SELECT max(id) FROM entries), 0)"
 STATE: Final = "SELECT bytes, entries, evicted, max_bytes, max_entries FROM state"
+MISS_CAUSE: Final = (
+    f"SELECT coalesce((SELECT CASE WHEN fresh <= ?3 THEN {EXPIRED} WHEN {CURRENT} THEN {UNKNOWN} ELSE {TAG} END "
+    "FROM entries WHERE key = ?1), "
+    f"(SELECT cause FROM floors WHERE lane = ?2 % {LANES} AND last = ?2 / {LANES}), {UNKNOWN})"
+)
+"""?1: the key, ?2: its hash, ?3: now."""
 MOMENT: Final = "SELECT moment FROM entries WHERE key = ?"
 
 ALL_KEYS: Final = 0
@@ -132,7 +153,7 @@ ANY_DROPPED: Final = (
     f"OR {MARKED_SINCE.format(names=OF_TAGS.format(tags='?1'), since='?2')}"
 )
 
-# Writing. ?1: the moment, ?2: the key, ?3: the value, ?4 to ?6: fresh, gone and due, ?7: the lane, ?8: the size,
+# Writing. ?1: the moment, ?2: the key, ?3: the value, ?4 to ?6: fresh, gone and due, ?7: the hash, ?8: the size,
 # ?9: the tags, ?10: now, in seconds, or the moment at which the computation began, ?11: the moment of the row at that
 # time, or the expected value.
 
@@ -163,7 +184,8 @@ UNDROPPED: Final = (
 PUT_UNDROPPED: Final = TO_END.format(condition=f"{UNMARKED} AND {UNDROPPED}")
 ADD_UNDROPPED: Final = ADD.replace(" WHERE 1 ", f" WHERE {UNDROPPED.replace('?10', '?11')} ")
 UNWRITTEN: Final = (
-    "(coalesce((SELECT moment FROM floors WHERE lane = ?7), 0) < ?10 OR EXISTS (SELECT 1 FROM entries WHERE key = ?2))"
+    f"(coalesce((SELECT moment FROM floors WHERE lane = ?7 % {LANES}), 0) < ?10 "
+    "OR EXISTS (SELECT 1 FROM entries WHERE key = ?2))"
     f" AND ({FILL_FLOOR}) < ?10 AND NOT {MARKED_SINCE.format(names=OF_KEY.format(key='?2'), since='?10')}"
 )
 FILL: Final = f"{TO_END.format(condition=UNWRITTEN)} WHERE entries.moment = ?11"
@@ -189,7 +211,8 @@ DELETE: Final = "DELETE FROM entries WHERE key = ?"
 DELETE_UNWRITTEN: Final = "DELETE FROM entries WHERE key = ? AND moment = ?"
 DELETE_VALUE: Final = "DELETE FROM entries WHERE key = ? AND value IS ?"
 RAISE_FLOOR: Final = (
-    "INSERT INTO floors VALUES(?, ?) ON CONFLICT(lane) DO UPDATE SET moment = max(moment, excluded.moment)"
+    "INSERT INTO floors(lane, moment) VALUES(?, ?) "
+    "ON CONFLICT(lane) DO UPDATE SET moment = max(moment, excluded.moment)"
 )
 RAISE_DROP: Final = (
     "INSERT INTO drops VALUES(?, ?) ON CONFLICT(tag) DO UPDATE SET moment = max(moment, excluded.moment)"
@@ -204,6 +227,7 @@ RAISE_FILL_FLOOR: Final = "UPDATE state SET fill_floor = max(fill_floor, ?)"
 # The work of the janitor.
 
 MORE_BYTES: Final = "UPDATE state SET more_bytes = ?, evicted = evicted + ?"
+REMOVING: Final = "UPDATE state SET removing = ?"
 REMOVE_SURPLUS: Final = "DELETE FROM entries WHERE id IN (SELECT id FROM surplus)"
 AT_MOST: Final = "UPDATE state SET max_bytes = min(max_bytes, ?)"
 SET_BOUNDS: Final = "UPDATE state SET max_bytes = ?, max_entries = ?"

@@ -68,18 +68,19 @@ class TieredStore(Store):
             self.level.in_transaction = partial(_is_in_transaction, model)
 
 
-def _usable_aliases() -> str:
-    """Return the aliases that L2 may name, in words."""
+def _wrong_l2(alias: Any) -> ValueError:
+    """Return the error of an option L2 that names no other cache."""
     usable = []
-    for alias, settings in caches.settings.items():
+    for each, settings in caches.settings.items():
         # An alias whose backend cannot be imported is not usable either.
         with suppress(ImportError):
             backend = import_string(settings["BACKEND"])
             if not (isinstance(backend, type) and issubclass(backend, TieredCache)):
-                usable.append(repr(alias))
-    return (
-        f"one of {', '.join(usable)}" if usable else "the alias of a cache that is not a TieredCache (CACHES has none)"
-    )
+                usable.append(repr(each))
+    if alias is None or not usable:
+        found = f" ({', '.join(usable)})" if usable else ""
+        return ValueError(f"Set L2 to the alias of another cache, such as your Redis cache{found}")
+    return ValueError(f"L2 must be one of {', '.join(usable)}, not {alias!r}")
 
 
 def _is_in_transaction(model: Any) -> bool:
@@ -130,7 +131,7 @@ class TieredCache(WheelCache):
         given = params.get("OPTIONS", {})
         alias = given.get("L2") if isinstance(given, Mapping) else None
         if not isinstance(alias, str) or alias not in caches.settings:
-            raise ValueError(f"L2 must be {_usable_aliases()}, not {alias!r}")
+            raise _wrong_l2(alias)
         key_settings: dict[str, Any] = {name: params[name] for name in OF_L2 if name in params}
         self._l2 = l2 = second_level(alias, key_settings, TieredCache)
         # The alias alone is not enough: tests override its settings.

@@ -157,6 +157,8 @@ def _timeout(ttl: Any) -> Any:
 
 
 def checked_level(l2: Any, refused: type) -> cachelib.BaseCache:
+    if l2 is None:
+        raise TypeError("Set l2 to another cache, such as 'RedisCache', and l2_options to the options of that cache")
     if not isinstance(l2, cachelib.BaseCache):
         raise TypeError(f"l2 must be {L2_TAKES}, not {options.shown(l2)}")
     if isinstance(l2, refused):
@@ -171,7 +173,9 @@ def second_level(app: Flask, config: dict[str, Any], l2: str, l2_options: Any) -
     try:
         made_by = import_string(l2 if "." in l2 else f"flask_caching.backends.{l2}")
     except ImportError as error:
-        raise ValueError(f"l2 must be {L2_TAKES}, not {options.shown(l2)}: {error}") from error
+        raise ValueError(
+            f"l2 must be {L2_TAKES}, not {options.shown(l2)}: {getattr(error, 'exception', error)}"
+        ) from error
     settings = {
         **config,
         "CACHE_TYPE": l2,

@@ -196,8 +196,8 @@ class NearCache:
         timeout: the maximum lifetime of a copy in seconds; the jitter of ``cache`` shortens it.
         rule: decides which errors of the store are outages.
         epoch: the trust in the copies if a connection reports every write to this process, and can be lost.
-        fail_safe: the seconds past its expiry for which a copy is returned during an outage, in which writes are dropped.
-            0.0 if the errors reach the callers.
+        fail_safe: the seconds past its expiry for which a copy is returned during an outage, in which writes are
+            dropped. 0.0 if the errors reach the callers.
 
     Attributes:
         token_mark: a part of the keys of all tokens of tags.
@@ -224,6 +224,7 @@ class NearCache:
     ) -> None:
         self.cache = cache
         self._engine = cache.engine
+        self._is_preliminary = cache.engine.core().is_preliminary
         self._misses = cache.engine.misses()
         self._loads = cache.engine.loads()
         self.timeout = timeout
@@ -313,7 +314,7 @@ class NearCache:
                 request = self._loads.request(
                     key, InSteps(partial(self._outcome, read, stores)), self.timeout, self._policy
                 )
-                request.leaves_miss = leaves_miss
+                request.leaves_miss, request.is_preliminary = leaves_miss, self._is_preliminary(key)
                 turn, stored = self._loads.turn(request), TAKEN
                 with turn, turn:
                     try:
@@ -338,7 +339,7 @@ class NearCache:
                 stored = by_key.get(key, MISSING)
         except Exception as error:
             return self._fallback([key], error, leaves_miss).get(key, MISSING)
-        self._state.look_ups.add("misses" if stored is MISSING else "hits")
+        self._count_answer(key, stored)
         if stored is MISSING and self.fail_safe:
             self._engine.discard_stale(key)
         return stored
@@ -364,7 +365,7 @@ class NearCache:
                 # Before the values are stored.
                 causes = self._causes(missing) if self.fail_safe else {}
                 found |= yield from self._load_many(missing, lambda keys: self._value(partial(read, keys), stores))
-                self._count_misses_if(self.fail_safe, missing, causes)
+                self._count_misses_if(self.fail_safe > 0, missing, causes)
                 self._answered(missing, found)
             return self._without_stale(keys, found)
         except Exception as error:
@@ -380,7 +381,7 @@ class NearCache:
             # This caller may hold the lease now. Another process, or an earlier holder, may have set the key meanwhile.
             fill = self.leases.fill(key)
             stored = yield from self._read_now(read, stores, key)
-            self._state.look_ups.add("misses" if stored is MISSING else "hits")
+            self._count_answer(key, stored)
             if stored is not MISSING:
                 fill(untagged(stored), stored.tags if type(stored) is Tagged else ())
                 # A later write by this caller does not answer the miss.
@@ -657,12 +658,12 @@ class NearCache:
             try:
                 found = yield from read(keys)
             finally:
-                self._count_misses_if(not leaves_misses or found != {}, keys)
+                self._count_misses_if(not leaves_misses or found != {}, self._missed(keys, found or {}))
             return _all_untagged(found)
         # Before the copies are stored.
         causes = self._causes(keys)
         found = yield from self._load_many(keys, read)
-        self._count_misses_if(not leaves_misses or found != {}, keys, causes)
+        self._count_misses_if(not leaves_misses or found != {}, self._missed(keys, found), causes)
         return self._without_stale(keys, found)
 
     def _without_stale(self, keys: list[Any], found: dict[Any, Any]) -> dict[Any, Any]:
@@ -681,6 +682,17 @@ class NearCache:
         hits = sum(key in found for key in keys)
         self._state.look_ups.add("hits", hits)
         self._state.look_ups.add("misses", len(keys) - hits)
+
+    def _count_answer(self, key: Any, stored: Any) -> None:
+        """Count a look-up of ``key`` without a copy, for which the store had this value or MISSING."""
+        if stored is MISSING:
+            self._state.look_ups.add("misses")
+        elif not self._is_preliminary(key):
+            self._state.look_ups.add("hits")
+
+    def _missed(self, keys: list[Any], found: Collection[Any]) -> list[Any]:
+        """Return the keys whose look-ups without a copy are misses: all but preliminary keys that the store had."""
+        return [key for key in keys if not (key in found and self._is_preliminary(key))]
 
     def _causes(self, keys: list[Any]) -> dict[Any, int]:
         return {key: self._misses.cause(key) for key in keys}

@@ -39,3 +39,6 @@ WITHOUT: Final = ("cull_frequency", "key_prefix", "grace")
 
 DJANGO_TIERED: Final = Options.of_backend("django", OWN, WITHOUT)
 FLASK_TIERED: Final = Options.of_backend("flask", OWN, WITHOUT)
+
+BACKENDS: Final = {"TieredCache": {"django": DJANGO_TIERED, "flask": FLASK_TIERED}}
+"""The options of the backend, by framework, for messages about an option of another backend."""

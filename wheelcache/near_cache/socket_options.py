@@ -9,7 +9,9 @@ try:
     from redis.backoff import NoBackoff
     from redis.retry import Retry
 except ImportError:
-    """No cache of Redis can be made."""
+    HAS_REDIS = False
+else:
+    HAS_REDIS = True
 
 SOCKET_TIMEOUT: Final = 1.0
 """The seconds for which a socket waits, unless the options of the store specify a timeout."""
@@ -66,6 +68,12 @@ def well_known(kind: Any) -> str | None:
 
 def socket_options(kind: Any) -> dict[str, Any]:
     """Return the options of a cache of class ``kind`` whose sockets wait at most ``SOCKET_TIMEOUT``; empty if the class
-    is unknown."""
+    is unknown.
+
+    Raises:
+        ValueError: if it is a cache of Redis, and redis-py is not installed.
+    """
     path = well_known(kind)
+    if path is not None and path != PYMEMCACHE and not HAS_REDIS:
+        raise ValueError(f"{kind.__qualname__} needs the package redis, which is not installed: run pip install redis")
     return {} if path is None else SOCKET_OPTIONS[path].bounded()

@@ -112,6 +112,13 @@ class HTTPCache(PageCache):
         self._is_in_app_directory = "figures_dir" not in options
         self._is_ready = False
 
+    def __getattr__(self, name: str) -> Any:
+        if name in ("cache", "pages"):
+            raise AttributeError(
+                f"the HTTP cache {self.options.name!r} has no app yet: call init_app(app) first", name=name, obj=self
+            )
+        return super().__getattribute__(name)
+
     def init_app(self, app: Flask) -> None:
         """Put the cache in front of ``app``. Call it before other changes of ``app.wsgi_app``.
 

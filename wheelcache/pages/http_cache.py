@@ -107,7 +107,7 @@ class PageCache:
         Raises:
             TypeError, ValueError: if a tag is not a string, or is empty.
         """
-        for tag in checks.tags("tags", tags):
+        for tag in [checks.tag("tags", each) for each in tags]:
             self.pages.storing.stored.purge(tag)
 
     def stats(self) -> PageStats:

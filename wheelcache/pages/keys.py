@@ -22,8 +22,8 @@ from hashlib import blake2b
 from typing import Final
 from urllib.parse import unquote_to_bytes, urlsplit
 
+from wheelcache.engine import options as checks
 from wheelcache.engine.keys import INTERNAL
-from wheelcache.engine.options import shown
 
 SEPARATOR: Final = "\u0100"
 
@@ -100,8 +100,8 @@ def host_tag(host: str) -> str:
     Raises:
         ValueError: if it is no host.
     """
-    if not host or "/" in host:
-        raise ValueError(f"host must be a host, such as example.com or localhost:8000, not {shown(host)}")
+    if not checks.text("host", host) or "/" in host:
+        raise ValueError(f"host must be a host, such as example.com or localhost:8000, not {checks.shown(host)}")
     return f"{INTERNAL}in {_authority(host)}/"
 
 
@@ -109,11 +109,11 @@ def parts_of_url(url: str) -> tuple[str, str, str]:
     """Return the host, path and query of an absolute URL, in the form of ``page_key``.
 
     Raises:
-        ValueError: if the URL is malformed or has no host.
+        TypeError, ValueError: if the URL is no string, is malformed or has no host.
     """
-    parts = urlsplit(url)
+    parts = urlsplit(checks.text("url", url))
     if not parts.netloc:
-        raise ValueError(f"url must be an absolute URL, such as https://example.com/news/, not {shown(url)}")
+        raise ValueError(f"url must be an absolute URL, such as https://example.com/news/, not {checks.shown(url)}")
     query = parts.query.encode("utf-8", "surrogatepass").decode("latin-1")
     return parts.netloc.rpartition("@")[2], unquote_to_bytes(parts.path or "/").decode("latin-1"), query
 
@@ -130,7 +130,7 @@ def prefix_tag(url: str) -> str:
     if query or "#" in url or tag not in tags:
         raise ValueError(
             "prefix must be an absolute URL that ends with a slash, such as https://example.com/news/, with at most "
-            f"{MOST_DIRECTORIES} slashes and {LONGEST_DIRECTORY} characters in its path, not {shown(url)}"
+            f"{MOST_DIRECTORIES} slashes and {LONGEST_DIRECTORY} characters in its path, not {checks.shown(url)}"
         )
     return tag
 
@@ -153,7 +153,7 @@ def check_purgeable(target: str) -> None:
     raise NotPurgeable(
         "purge takes an absolute URL, such as https://example.com/news/, a directory of at most "
         f"{MOST_DIRECTORIES} slashes, such as https://example.com/news/*, or a host, such as example.com, "
-        f"not {shown(target)}"
+        f"not {checks.shown(target)}"
     )
 
 

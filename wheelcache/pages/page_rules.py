@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -160,7 +160,7 @@ Matcher = Callable[[str], bool]
 
 def listed(option: str, given: Any) -> list[Any]:
     """Check that the rules are in a list or another iterable. Return a list."""
-    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
         raise TypeError(f"{option} must be a list of pairs, {ACCEPTED}, not {options.shown(given)}")
     return list(given)
 

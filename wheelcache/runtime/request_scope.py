@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextvars import ContextVar
 from types import MappingProxyType
@@ -43,12 +44,15 @@ class NotedMisses:
 
     Attributes:
         scopes: the ids of the scopes with misses.
+        missed_keys: receives the keys whose notes a scope forgets, and those of computations; None if nothing needs
+            them.
     """
 
-    __slots__ = ("scopes",)
+    __slots__ = ("missed_keys", "scopes")
 
     def __init__(self) -> None:
         self.scopes: set[int] = set()
+        self.missed_keys: deque[Hashable] | None = None
 
     def add(self, key: Hashable, note: int) -> None:
         """Note that the running scope missed ``key``, unless that is None."""
@@ -151,8 +155,10 @@ class RequestScope:
     def forget_misses(self) -> None:
         """Forget the misses of all caches."""
         misses, self.misses = self.misses, {}
-        for noted in misses:
+        for noted, keys in misses.items():
             noted.scopes.discard(id(self))
+            if noted.missed_keys is not None:
+                noted.missed_keys.extend(list(keys))
 
     def end(self) -> None:
         """End all leases and forget the misses, since the request is over."""

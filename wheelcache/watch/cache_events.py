@@ -64,14 +64,26 @@ class CacheEvents:
         failures: Iterable[Failure],
         outage: Failure | None,
     ) -> Iterator[Event]:
-        found = [(CLEARED, by, "", *times) for by, times in clears.items()]
-        found += [(LOAD_FAILED, each.kind, each.message, each.first, each.last, each.count) for each in failures]
+        process, cache = this_process(), self._name
+        for by, (first, last, count) in clears.items():
+            yield Event.of(CLEARED, last, process, since=first, cache=cache, subject=by, count=count)
+        for each in failures:
+            yield Event.of(
+                LOAD_FAILED,
+                each.last,
+                process,
+                since=each.first,
+                cache=cache,
+                subject=each.kind,
+                text=each.message,
+                count=each.count,
+                groups=each.groups,
+            )
         if outage is not None:
             text = ": ".join(filter(None, (outage.kind, outage.message)))
-            found.append((STORE_FAILED, "", text, outage.first, outage.last, outage.count))
-        process, cache = this_process(), self._name
-        for kind, subject, text, first, last, count in found:
-            yield Event.of(kind, last, process, since=first, cache=cache, subject=subject, text=text, count=count)
+            yield Event.of(
+                STORE_FAILED, outage.last, process, since=outage.first, cache=cache, text=text, count=outage.count
+            )
 
 
 def _no_outage() -> None:

@@ -28,7 +28,6 @@ DESCRIPTION: Final = (
 COMMANDS: Final = {
     "misses": site_commands.misses,
     "clear": site_commands.clear,
-    "reset": site_commands.reset,
 }
 """The commands for one cache, or for all."""
 
@@ -99,18 +98,16 @@ def add_commands(parser: ArgumentParser) -> None:
         "--before",
         type=moment,
         metavar="TIME",
-        help="a time of the last 24 hours (14:05), or a date and time (2026-11-26T14:05), instead of the release",
+        help="a time of the last 24 hours (14:05) or a date and time (2026-11-26T14:05), in this terminal's time zone "
+        "or with another one (14:05+02:00, 2026-11-26T14:05Z), instead of the release",
     )
-    add("reset", "reset the figures to zero, here and on the dashboard", cache)
     keys = add("keys", "list the keys that match a pattern, in all workers", cache)
     tags = add("tags", "list the tags that match a pattern, with the number of their entries", cache)
     for command in (keys, tags):
         command.add_argument("target", nargs="?", default="*", metavar="PATTERN", help="a pattern (default: *)")
     get = add("get", "show one entry in each worker: the time left, its size, type and tags", cache)
     get.add_argument("--show-value", action="store_true", help="show the value")
-    ttl = add("ttl", "show the seconds that are left to one entry in each worker", cache)
-    for command in (get, ttl):
-        command.add_argument("target", metavar="KEY", help="the key, as the cache stores it")
+    get.add_argument("target", metavar="KEY", help="the key, as the cache stores it")
     delete = add("delete", "delete one key, or the entries of a pattern or of a tag, in all workers", cache)
     delete.add_argument("target", nargs="?", metavar="KEY", help="the key, as the cache stores it")
     delete.add_argument("--pattern", help="delete the keys that match a pattern")
@@ -183,7 +180,8 @@ def seconds(text: str) -> float:
 
 
 def moment(text: str) -> float:
-    """Return the time that an option gives, in seconds since 1970: the last one with these hours and minutes.
+    """Return the time that an option gives, in seconds since 1970: the last one with these hours and minutes. Without a
+    zone, it is a time of the terminal's.
 
     Raises:
         ArgumentTypeError: if ``text`` is not a time.
@@ -191,9 +189,10 @@ def moment(text: str) -> float:
     with suppress(ValueError):
         return datetime.fromisoformat(text).timestamp()
     with suppress(ValueError):
-        found, now = time.fromisoformat(text), datetime.now()
+        found = time.fromisoformat(text)
+        now = datetime.now(found.tzinfo)
         # An hour of the day on which the summer time ends comes twice.
-        days = [datetime.combine(day, found, None) for day in (now, now - timedelta(days=1))]
+        days = [datetime.combine(day, found) for day in (now, now - timedelta(days=1))]
         times = [each.replace(fold=fold).timestamp() for each in days for fold in (1, 0)]
         return next(each for each in times if each <= now.timestamp())
-    raise ArgumentTypeError(f"must be a time such as 14:05 or 2026-11-26T14:05, not {text!r}")
+    raise ArgumentTypeError(f"must be a time such as 14:05, 14:05+02:00 or 2026-11-26T14:05Z, not {text!r}")

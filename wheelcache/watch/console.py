@@ -1,7 +1,7 @@
 """Print the reports of commands in a terminal. ``manage.py wheelcache`` and ``flask wheelcache`` share this.
 
 Each command returns a ``Report``: a document, which ``--json`` prints, and the same in sentences and tables. The
-headings of a table are keys of the document. Tables need rich.
+headings of a table are keys of the document, except ``HEADINGS``. Tables need rich.
 """
 
 from __future__ import annotations
@@ -28,6 +28,10 @@ UNLIMITED: Final = 10_000
 """The width of output that is not a terminal, in characters."""
 
 UNITS: Final = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+
+
+HEADINGS: Final = {"requests": "look-ups", "requests_per_second": "look-ups per second"}
+"""The headings that differ from the names of the figures."""
 
 
 class CommandFailed(Exception):
@@ -147,7 +151,7 @@ def _tables(shown: Table, console: Console) -> Iterator[RenderableType]:
 def _table(shown: Table, columns: Sequence[str], width: int) -> RenderableType:
     from rich import box, table
 
-    first, *others = (name.replace("_", " ") for name in columns)
+    first, *others = (HEADINGS.get(name, name.replace("_", " ")) for name in columns)
     # Otherwise, a long name would leave no room for the other columns.
     names = table.Column(first, overflow="fold", max_width=width // 2)
     found = table.Table(names, box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
@@ -187,8 +191,14 @@ def size_in_words(number: int) -> str:
     return f"{number / unit:,.1f} {name}" if unit > 1 else f"{number:,} B"
 
 
+def count_of(number: int, one: str, many: str = "") -> str:
+    """Return a number and its noun, whose plural is ``many``, or has an s."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
 def date_of(at: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+    """Return a date and time of the terminal's time zone, with its name."""
+    return time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(at))
 
 
 def user_name() -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from wheelcache.cache import Cache
 from wheelcache.django_backend.backend import WheelCache, wheel_caches
+from wheelcache.engine.observed import SharedState
 from wheelcache.engine.option_table import Setting
+from wheelcache.watch import shared_state
 from wheelcache.watch.observers import page_caches
 
 
@@ -44,5 +46,13 @@ def caches_of_site() -> list[Cache]:
 
 
 def engines() -> list[Cache]:
-    """Return the caches, each of them once, since aliases may share a store."""
-    return list(dict.fromkeys(cache.store.cache for _, cache in wheel_caches()))
+    """Return the caches, each of them once, since aliases may share a store. Note the state that workers must share."""
+    found = dict.fromkeys(cache.store.cache for _, cache in wheel_caches())
+    for each in found:
+        each.engine.observed.shared_state = []
+    uses = [*shared_state.wrong_uses()]
+    for alias, cache in wheel_caches():
+        observed = cache.store.cache.engine.observed
+        observed.setting = f"BACKEND of CACHES[{alias!r}]"
+        observed.shared_state += [SharedState(use.user, use.loss) for use in uses if use.alias == alias]
+    return list(found)

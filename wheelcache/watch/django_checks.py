@@ -58,21 +58,14 @@ def _is_page(to: Any) -> bool:
 
 
 def check_shared_state(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """Report sessions, and the state of packages, in caches that the worker processes do not share."""
+    """Report sessions, and the state of packages, in caches that the worker processes do not share. With DEBUG, the
+    development server does not report them: it has one process."""
+    if settings.DEBUG and shared_state.runs_development_server():
+        return []
     return [
-        checks.Warning(
-            f"{use.user} the cache {use.alias!r}, which the worker processes do not share: with more than one worker, "
-            f"{use.loss}.",
-            hint=use.hint,
-            id="wheelcache.W005",
-        )
-        for use in shared_state.uses()
-        if not use.is_right()
+        checks.Warning(shared_state.sentence(use), hint=use.hint, id="wheelcache.W005")
+        for use in shared_state.wrong_uses()
     ]
 
 
-CHECKS: Final = (
-    check_dashboard_guard,
-    check_login_url,
-)
-DEPLOY_CHECKS: Final = (check_shared_state,)
+CHECKS: Final = (check_dashboard_guard, check_login_url, check_shared_state)

@@ -4,13 +4,11 @@ Times are in seconds since 1970. A value that is unknown, or a bound that is not
 ``wheelcache --json`` prints this document:
 
 - ``at``: when the document was made.
-- ``since``: when the figures of all caches were reset, or null.
 - ``looked_in``: the directories where the workers of the site publish.
 - ``problems``: a list of sentences, the worst problem first.
 - ``caches``: a list with an object for each cache:
 
   - ``name``.
-  - ``reset_at``: when the figures of this cache were reset, alone or together with all others, or null.
   - ``total``: the figures of all its workers together, including workers that have exited.
   - ``workers``: its living workers, oldest first. Each has figures, and also ``pid``, ``started``, ``published``,
     ``thread`` (the state of the wheel thread), ``lag`` (of that thread, in seconds) and ``core`` ("compiled" or
@@ -21,7 +19,7 @@ Times are in seconds since 1970. A value that is unknown, or a bound that is not
 - Over the last minute: ``answered_ratio_now`` (the share of look-ups that a near cache or the store behind it
   answered), ``hit_ratio_now``, ``stale_ratio_now`` (stale answers are neither hits nor misses) and
   ``requests_per_second``.
-- Since the reset or the start: ``answered_ratio``, ``hit_ratio``, ``stale_ratio``, ``requests``, ``hits``,
+- Since the start of the first worker: ``answered_ratio``, ``hit_ratio``, ``stale_ratio``, ``requests``, ``hits``,
   ``stale_hits``, ``misses``, ``puts``, ``evictions``, ``evicted_bytes``, ``expirations``, ``loads``,
   ``load_failures``, ``load_ms`` (the average load), ``stampedes_prevented`` and ``misses_by_cause`` (an object; the
   causes of keys that left long ago are estimates). The command ``misses`` also shows the groups of keys.
@@ -43,7 +41,8 @@ Times are in seconds since 1970. A value that is unknown, or a bound that is not
 - ``misses_by_cause``: an object with the number of misses for each cause.
 - ``groups``: the groups of keys, those that took most time to compute first. Each has ``name`` (a view, for pages;
   empty for all other keys), ``requests``, ``hits``, ``stale_hits``, ``misses``, ``hit_ratio``, ``misses_by_cause``,
-  ``puts`` (stored values), ``loads``, ``load_seconds`` and ``refused`` (pages of the view that were not stored).
+  ``puts`` (stored values), ``loads``, ``load_failures`` (those of the loads that failed), ``load_seconds`` and
+  ``refused`` (pages of the view that were not stored).
 - ``advice``: a list of sentences about keys: see ``key_advice``.
 """
 
@@ -91,7 +90,6 @@ def cache(figures: CacheFigures, workers: Sequence[WorkerFigures]) -> dict[str, 
     """Return the figures of all workers together, and those of each worker."""
     return {
         "name": figures.name,
-        "reset_at": figures.reset_at,
         "total": _figures(figures),
         "workers": [{**worker(each), **_figures(each)} for each in workers],
     }
@@ -123,7 +121,8 @@ def misses(figures: CacheFigures) -> dict[str, Any]:
 def groups(stats: Stats) -> list[dict[str, Any]]:
     """Return the groups of keys that were used, those that took most time to compute first. The group of all other keys
     has an empty name."""
-    names = ("requests", "hits", "stale_hits", "misses", "puts", "loads", "load_seconds", "misses_by_cause")
+    loads = ("loads", "load_failures", "load_seconds")
+    names = ("requests", "hits", "stale_hits", "misses", "puts", *loads, "misses_by_cause")
     refused = {} if stats.pages is None else stats.pages.refused_by_view
     found = [
         {
@@ -189,9 +188,11 @@ def _percentile(buckets: Sequence[int], share: float) -> float | None:
 
 
 def present(figures: CacheFigures) -> dict[str, Any]:
-    """Return the present size of a cache."""
+    """Return the present size of a cache, and the number of workers whose limits are added up; None if there is one
+    limit."""
     total = totals(figures.stats, figures)
-    return {name: total[name] for name in PRESENT}
+    in_workers = figures.workers if figures.workers > 1 and not figures.is_shared else None
+    return {**{name: total[name] for name in PRESENT}, "in_workers": in_workers}
 
 
 def worker(figures: WorkerFigures) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Look at the entries of a cache in all workers, or delete some: ``manage.py wheelcache keys|get|ttl|delete|tags`` and
+"""Look at the entries of a cache in all workers, or delete some: ``manage.py wheelcache keys|get|delete|tags`` and
 ``flask wheelcache ...`` share this.
 
 Keys are shown and given as the cache stores them, in Django with KEY_PREFIX and VERSION: ``:1:user:7``. No value is
@@ -16,11 +16,11 @@ from typing import Any, Final
 
 from wheelcache.cache import Cache
 from wheelcache.runtime.clock import SystemClock
-from wheelcache.watch.console import CommandFailed, Report, printable, user_name
+from wheelcache.watch.console import CommandFailed, Report, count_of, printable, user_name
 from wheelcache.watch.inquiries import KEYS_HAVE_PREFIXES, Document, ask, note
 from wheelcache.watch.site import Own, Site
 
-ACTIONS: Final = ("keys", "get", "ttl", "delete", "tags")
+ACTIONS: Final = ("keys", "get", "delete", "tags")
 
 LIMIT: Final = 1000
 """The most keys or tags that each worker lists."""
@@ -51,11 +51,11 @@ def run(action: str, options: Mapping[str, Any], caches: Iterable[Cache], name: 
     else:
         is_shared = site.shared(name) is not None
         words = [(pid, _in_words(action, answer)) for pid, answer in answers.good]
-        view = [each if is_shared else f"process {pid}: {each}" for pid, each in words]
+        view = [each if is_shared else f"worker {pid}: {each}" for pid, each in words]
     failure = "\n".join(answers.failures)
     if not failure and not any(map(_has_found, good)):
         hint = "" if action == "tags" or "tag" in inquiry else f" {KEYS_HAVE_PREFIXES}"
-        found = "an entry" if action in ("get", "ttl") else "entries"
+        found = "an entry" if action == "get" else "entries"
         failure = f"No worker has such {found} in the cache {name!r}.{hint}"
     return Report(document, view, failure or None)
 
@@ -104,15 +104,18 @@ def _tags(answers: Sequence[Document]) -> list[str]:
 
 
 def _in_words(action: str, answer: Document) -> str:
-    """Return the answer of a worker to ``get``, ``ttl`` or ``delete``."""
+    """Return the answer of a worker to ``get`` or ``delete``."""
     if action == "delete":
-        return "the entries of the tag" if answer["deleted"] is None else f"{answer['deleted']:,} entries"
+        return (
+            "entries of the tag deleted"
+            if answer["deleted"] is None
+            else f"{count_of(answer['deleted'], 'entry', 'entries')} deleted"
+        )
     if not answer["found"]:
         return "no entry"
     left = answer["seconds_left"]
     words = ["present", "never expires" if left is None else f"{left:.1f} s left"]
-    if action == "get":
-        words += [f"{answer['bytes']:,} bytes", answer["type"]]
-        words += [f"tags {', '.join(answer['tags'])!r}"] if answer["tags"] else []
-        words += [f"value {answer['value']}"] if "value" in answer else []
+    words += [f"{answer['bytes']:,} bytes", answer["type"]]
+    words += [f"tags {', '.join(answer['tags'])!r}"] if answer["tags"] else []
+    words += [f"value {answer['value']}"] if "value" in answer else []
     return ", ".join(words)

@@ -2,8 +2,9 @@
 
 They are stored in the database where the workers publish their figures. The process that observes an event adds it with
 its next publication. Equal events within a minute are joined into one event with a count, so a storm of failures, or a
-deployment of forty workers, takes one line. An event contains the names of caches, operators and exceptions, and the
-first 200 characters of an exception's text. It contains no keys or values of a cache, except as part of that text.
+deployment of forty workers, takes one line. An event contains the names of caches, of groups of keys, operators and
+exceptions, and the first 200 characters of an exception's text. It contains no keys or values of a cache, except as
+part of that text.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     import sqlite3
 
 CLEARED: Final = "cleared"
-RESET: Final = "reset"
 DELETED: Final = "deleted"
 INSPECTED: Final = "inspected"
 LOAD_FAILED: Final = "load failed"
@@ -45,7 +45,10 @@ MAX_PROCESSES: Final = 50
 1.5 ms."""
 
 MAX_LISTED: Final = 4
-"""The most processes of an event whose numbers are listed."""
+"""The most processes of an event whose numbers are listed, and the most groups of keys whose names are."""
+
+MAX_GROUPS: Final = MAX_LISTED + 1
+"""Number of groups of keys that an event keeps."""
 
 Process = tuple[int, float]
 """The number of a process, and its start time, since the system reuses numbers."""
@@ -64,6 +67,7 @@ class Event:
         text: the message of the exception; for an outage, the last exception.
         processes: the processes in which it occurred.
         count: the number of occurrences.
+        groups: of failed loads, the names of the groups of their keys, at most ``MAX_GROUPS``.
     """
 
     kind: str
@@ -74,6 +78,7 @@ class Event:
     text: str = ""
     processes: tuple[Process, ...] = ()
     count: int = 1
+    groups: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -86,11 +91,12 @@ class Event:
         subject: str = "",
         text: str = "",
         count: int = 1,
+        groups: Iterable[str] = (),
     ) -> Event:
         """Return an event with long texts cut."""
         cache = None if cache is None else cache[:MAX_LENGTH]
         since = at if since is None else since
-        return cls(kind, at, since, cache, subject[:MAX_LENGTH], text[:MAX_LENGTH], processes, count)
+        return cls(kind, at, since, cache, subject[:MAX_LENGTH], text[:MAX_LENGTH], processes, count, tuple(groups))
 
     def goes_on_with(self, later: Event) -> bool:
         """Return whether ``later`` is an occurrence of the same event."""
@@ -110,6 +116,7 @@ class Event:
             text=later.text or self.text,
             processes=(*self.processes, *new)[-MAX_PROCESSES:],
             count=self.count + (len(new) if self.kind in OF_PROCESSES else later.count),
+            groups=tuple(dict.fromkeys((*self.groups, *later.groups)))[:MAX_GROUPS],
         )
 
     def sentence(self) -> str:
@@ -119,7 +126,7 @@ class Event:
             workers = self._workers() if self.count <= MAX_LISTED else f"{self.count:,} workers"
             return f"{workers}: killed, crashed, or left by os._exit" if self.kind == KILLED else workers
         if self.kind in (LOAD_FAILED, STORE_FAILED):
-            return ": ".join(filter(None, (self.subject, self.text))) + many
+            return ": ".join(filter(None, (self._named_groups(), self.subject, self.text))) + many
         by = self.subject or f"the code of {self._workers('process', 'processes')}"
         return f"by {by}{many}"
 
@@ -134,8 +141,14 @@ class Event:
         Raises:
             TypeError, KeyError, ValueError: if ``document`` is not an event.
         """
-        kind, at, since, cache, subject, text, processes, count = json.loads(document)
-        return cls(kind, at, since, cache, subject, text, tuple((pid, started) for pid, started in processes), count)
+        kind, at, since, cache, subject, text, processes, count, groups = json.loads(document)
+        of_processes = tuple((pid, started) for pid, started in processes)
+        return cls(kind, at, since, cache, subject, text, of_processes, count, tuple(groups))
+
+    def _named_groups(self) -> str:
+        """Return the names of the groups; empty without one."""
+        names = ", ".join(self.groups[:MAX_LISTED])
+        return f"{names} and others" if len(self.groups) > MAX_LISTED else names
 
     def _workers(self, one: str = "worker", many: str = "workers") -> str:
         pids = [str(pid) for pid in sorted(pid for pid, _ in self.processes)]

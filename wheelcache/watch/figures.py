@@ -9,9 +9,9 @@ from typing import Any, Final, NamedTuple
 
 from wheelcache.engine.stats import Stats
 from wheelcache.pages.busiest import FULL, NOT_STORED, NamedPaths
-from wheelcache.watch.key_groups import Groups, changes, merged
+from wheelcache.watch.key_groups import Groups, merged
 from wheelcache.watch.page_paths import FullPage, full_pages, no_paths
-from wheelcache.watch.rows import GAUGES, NOTHING, Row, added, stats_of, subtracted
+from wheelcache.watch.rows import GAUGES, NOTHING, Row, added, stats_of
 from wheelcache.watch.tables import MINUTE
 
 
@@ -79,7 +79,7 @@ class Figures:
     """The figures of one cache, in one process or in several.
 
     Attributes:
-        stats: the counts since the reset, and the gauges.
+        stats: all counts, including those of processes that have exited, and the gauges of living ones.
         minute: the look-ups of the living workers in the last minute.
         peak: the most entries that a worker has held.
         max_entries, max_weight: the bounds; None if there is no bound.
@@ -128,23 +128,22 @@ class CacheFigures(Figures):
     together. Without a living worker, the bounds are those of the last worker. The lag is that of the slowest wheel.
 
     Attributes:
-        counted: all counts, including those of processes that have exited; the gauges are those of living workers.
         processes: the processes that have the cache.
         since: the start of the first process whose counts are included, in seconds since 1970; None without one.
-        reset_at: the time of the last reset; None if there was none.
         killed: the number of workers that ended abruptly, since the first one.
         published: the time of the last publication, in seconds since 1970; None if there was none.
-        full_pages: the pages that had too many variants since the reset, those with most of them first.
+        full_pages: the pages that had too many variants, those with most of them first.
+        rises: the points by which the miss ratios of groups of keys have risen since the last release, by name, as far
+            as they are a problem: see ``comparison.worse_groups``. Empty unless the reader has looked for them.
     """
 
     name: str
-    counted: Stats
     processes: Collection[Process]
     since: float | None
-    reset_at: float | None
     killed: int
     published: float | None
     full_pages: tuple[FullPage, ...]
+    rises: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def workers(self) -> int:
@@ -173,18 +172,15 @@ class Sum:
     """Adds up the figures of a cache from several processes and databases.
 
     Attributes:
-        counts, base: all counts, and the counts at the reset.
         settings: the settings that were published last, for a cache without a living worker.
         processes: the processes that have the cache, by their number.
         gauges: the combined values of ``GAUGES_OF_WORKER``, by name.
-        paths: the paths of pages since the reset.
-        groups, base_groups: the counts of the groups of keys, and those at the reset.
+        paths: the paths of pages.
+        groups: the counts of the groups of keys.
     """
 
     counts: Row = NOTHING
-    base: Row = NOTHING
     since: float = inf
-    reset_at: float | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     processes: Mapping[int, Process] = field(default_factory=dict)
     gauges: Mapping[str, Any] = field(default_factory=dict)
@@ -192,12 +188,10 @@ class Sum:
     published: float | None = None
     paths: NamedPaths = field(default_factory=no_paths)
     groups: Groups = field(default_factory=dict)
-    base_groups: Groups = field(default_factory=dict)
 
     def add(self, other: Sum) -> None:
-        self.counts, self.base = added(self.counts, other.counts), added(self.base, other.base)
+        self.counts = added(self.counts, other.counts)
         self.since = min(self.since, other.since)
-        self.reset_at = _latest(self.reset_at, other.reset_at)
         self.published = _latest(self.published, other.published)
         self.killed += other.killed
         self.settings = self.settings or other.settings
@@ -209,7 +203,6 @@ class Sum:
         self.processes = {**self.processes, **other.processes}
         self.paths.merge(other.paths)
         self.groups = merged(self.groups, other.groups)
-        self.base_groups = merged(self.base_groups, other.base_groups)
 
     def of_cache(self, name: str) -> CacheFigures:
         """Return the sum as the figures of the cache ``name``."""
@@ -221,10 +214,8 @@ class Sum:
         return CacheFigures(
             **common,
             name=name,
-            counted=self._stats(self.counts, self.groups),
             processes=self.processes.values(),
             since=None if self.since == inf else self.since,
-            reset_at=self.reset_at,
             killed=self.killed,
             published=self.published,
             full_pages=full_pages(self.paths),
@@ -238,7 +229,7 @@ class Sum:
         bounds = self.gauges or self.settings
         hits, stale_hits, misses, store_hits, seconds = (int(self.gauges.get(name, 0)) for name in MINUTE)
         return {
-            "stats": self._stats(subtracted(self.counts, self.base), changes(self.groups, self.base_groups)),
+            "stats": self._stats(),
             "minute": Rate(hits, stale_hits, misses, store_hits if self._has("store") else None, seconds),
             "peak": int(self.gauges.get("peak", 0)),
             "max_entries": _whole(bounds.get("max_entries")),
@@ -248,9 +239,9 @@ class Sum:
             "lag": self.gauges.get("lag"),
         }
 
-    def _stats(self, counts: Row, groups: Groups) -> Stats:
+    def _stats(self) -> Stats:
         gauges = [self.gauges.get(name, 0) for name in GAUGES]
-        return stats_of(counts, gauges, [name for name in ("store", "pages") if self._has(name)], groups)
+        return stats_of(self.counts, gauges, [name for name in ("store", "pages") if self._has(name)], self.groups)
 
     def _has(self, part: str) -> bool:
         return bool((self.gauges or self.settings).get(f"has_{part}"))

@@ -35,8 +35,9 @@ def dashboard(guard: Guard, *, name: str = "wheelcache", user: Callable[[], obje
         guard: called without arguments before every request to the dashboard, in the context of the request, so that
             it may use ``flask.request`` and ``session``; it may be a coroutine function. It returns the set of the
             user's permissions: "view_figures" lets the user view the page, "operate" also use its buttons, and
-            "inspect" also find entries; to delete found entries, the user needs both. A response, such as a redirect to the login, is sent instead; the guard may also abort. Any other
-            return value results in a 403, and is logged unless it is False or None.
+            "inspect" also find entries; to delete found entries, the user needs both. A response, such as a redirect to
+            the login, is sent instead; the guard may also abort. Any other return value results in a 403, and is
+            logged unless it is False or None.
         name: the name of the blueprint, and the prefix of its endpoints.
         user: called in the same way when a button is pressed, and returns the name of the user for the recent events.
             Without it, this is the user name of HTTP authentication, or the address that the request comes from.
@@ -103,8 +104,10 @@ def _user() -> str:
 
 def caches_of_app() -> list[Cache]:
     """Return the caches of the app and of its pages, including those that have not been used."""
-    pages = [each.cache for each in current_app.extensions.get(PAGES, ())]
-    return [*(each.engine for each in _backends()), *pages]
+    backends, pages = _backends(), [each.cache for each in current_app.extensions.get(PAGES, ())]
+    for each in backends:
+        each.note_sessions(current_app._get_current_object())  # type: ignore[attr-defined]
+    return [*(each.engine for each in backends), *pages]
 
 
 def _settings_of(name: str) -> list[Setting]:

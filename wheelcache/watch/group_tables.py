@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from math import inf
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from wheelcache.engine.stats import MOST_GROUPS
 from wheelcache.watch.key_groups import (
@@ -35,7 +35,6 @@ from wheelcache.watch.tables import (
     KEPT,
     LONG_STEP,
     OF_NAME,
-    RESET,
     STEP,
     TOTAL,
     add_rows,
@@ -187,25 +186,15 @@ def _add_minutes(db: sqlite3.Connection, hour: int, cache: int, name: int, minut
     )
 
 
-def reset_groups(db: sqlite3.Connection, where: str, given: Sequence[Any]) -> None:
-    """Let the totals of the caches of a condition count from zero."""
-    db.execute(
-        f"INSERT OR REPLACE INTO groups SELECT {RESET}, 0, cache, name, {_SUMS} FROM groups"
-        f" WHERE kind IN ({TOTAL}, {STEP}) AND {where} GROUP BY cache, name",
-        given,
-    )
-
-
 # Reading.
 
 
-def totals_in(db: sqlite3.Connection, kinds: Sequence[int]) -> dict[int, dict[str, Row]]:
-    """Return the sums of the rows of these kinds for the groups of each cache, by its number."""
+def totals_in(db: sqlite3.Connection) -> dict[int, dict[str, Row]]:
+    """Return all counts of the groups of each cache, by its number."""
     found: dict[int, dict[str, Row]] = defaultdict(dict)
     for cache, name, *row in db.execute(
         f"SELECT groups.cache, group_names.name, {_SUMS} FROM groups JOIN group_names ON id = groups.name"
-        f" WHERE kind IN ({', '.join('?' * len(kinds))}) GROUP BY groups.name",
-        kinds,
+        " GROUP BY groups.name"
     ):
         found[cache][name] = tuple(row)
     return found
@@ -237,6 +226,27 @@ def groups_between(db: sqlite3.Connection, cache: bytes, since: int, until: int)
                 within = [row for start, row in unpacked(document).items() if since <= start < until]
                 found[names[number]] = added(found[names[number]], sum_of(within))
     return {name: row for name, row in found.items() if any(row)}
+
+
+class LoadStep(NamedTuple):
+    """The loads of a group in a step: those that returned, and those that failed."""
+
+    loads: int
+    load_failures: int
+
+
+def loads_since(db: sqlite3.Connection, since: int) -> list[tuple[str, str, int, LoadStep]]:
+    """Return the names of a cache and a group, the start of a step, and the loads, for the steps with any, oldest
+    first."""
+    return [
+        (bytes(cache).decode(errors="surrogatepass"), group, start, LoadStep(loads - failures, failures))
+        for cache, group, start, loads, failures in db.execute(
+            "SELECT caches.name, group_names.name, place, loads, load_failures FROM groups"
+            " JOIN group_names ON group_names.id = groups.name JOIN caches ON caches.id = groups.cache"
+            f" WHERE kind = {STEP} AND place >= ? AND loads > 0 ORDER BY place",
+            (since,),
+        )
+    ]
 
 
 def seconds_between(

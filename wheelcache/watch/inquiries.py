@@ -21,6 +21,8 @@ these keys:
 - "keys" (``pattern``, ``limit``): ``keys``, at most ``limit`` of them, and ``count``, the number of all.
 - "tags" (``pattern``, ``limit``): ``tags``, an object with the number of entries by tag, at most ``limit`` of them, and
   ``count``.
+- "group" (``group``, its name, and ``limit``): ``keys``, lists of the key, bytes and seconds left of at most ``limit``
+  entries of the group, and ``count``, the number of all. A part of the key of a session is hidden.
 - "delete" (``key``, ``pattern`` or ``tag``): ``deleted``, the number of entries; null for a tag, whose entries are not
   counted.
 - "purge" (``target``, of an HTTP cache): ``purged``, the number of pages.
@@ -147,7 +149,7 @@ class Inspector:
         """Return the answer to an inquiry."""
         try:
             self._cache.open()
-            answers = {"get": self._get, "keys": self._keys, "tags": self._tags}
+            answers = {"get": self._get, "keys": self._keys, "tags": self._tags, "group": self._of_group}
             answers |= {"delete": self._delete, "sample": self._sample, PURGE: self._purge}
             return answers[inquiry["kind"]](inquiry)
         except Exception as error:
@@ -180,6 +182,14 @@ class Inspector:
         found = (text_of(key) for keys in batches for key in matching(matches, keys))
         shown = [*islice(found, inquiry["limit"])]
         return {"keys": shown, "count": len(shown) + sum(1 for _ in found)}
+
+    def _of_group(self, inquiry: Document) -> Document:
+        name, limit = inquiry["group"], inquiry["limit"]
+        found = (record for records in self._batches() for record in records if record.group == name)
+        keys = [
+            (_listed(each.key), self._cache.bytes_of(each), self._seconds_left(each)) for each in islice(found, limit)
+        ]
+        return {"keys": keys, "count": len(keys) + sum(1 for _ in found)}
 
     def _tags(self, inquiry: Document) -> Document:
         matches = matcher(inquiry["pattern"])
@@ -397,7 +407,7 @@ def note(site: AskedSite, name: str, inquiry: Document, by: str) -> None:
     kind = inquiry["kind"]
     what = {"tags": "tags", "sample": "a sample"}.get(kind)
     if what is None:
-        what = next(f"a {field}" for field in ("key", "pattern", "tag") if field in inquiry)
+        what = next(f"a {field}" for field in ("key", "pattern", "tag", "group") if field in inquiry)
     value = " and its value" if inquiry.get("show_value") else ""
     site.note(DELETED if kind == "delete" else INSPECTED, f"{by}: {what}{value}", name)
 

@@ -1,4 +1,4 @@
-"""Advice about the keys of a cache, from the counts since the last reset: why look-ups miss, and for which groups.
+"""Advice about the keys of a cache, from all counts: why look-ups miss, and for which groups.
 
 The sentences promise no hit ratio. The counts show why a look-up missed, but not whether a value that had lived longer
 would have been right, or how long another store would have kept it.
@@ -44,6 +44,13 @@ _INVALIDATIONS: Final = {
 }
 
 
+_REMEDIES: Final = {
+    MissCause.TAG: "Use narrower tags for {}",
+    MissCause.DELETED: "Delete fewer {}",
+    MissCause.CLEARED: "Clear the cache less often",
+}
+
+
 def on_keys(figures: CacheFigures) -> Iterable[str]:
     """Yield the sentences that follow the name of the cache. There are none about the copies of a near cache: the
     store behind them may answer their misses, and other machines may read the stored values."""
@@ -64,7 +71,16 @@ def _on_invalidations(stats: Stats) -> Iterable[str]:
         for cause, words in _INVALIDATIONS.items()
         if by_cause[cause] >= 0.01 * stats.misses
     ]
-    yield f"{_listed(parts)} of its misses. Narrower tags and fewer removals would keep more values."
+    most = max(by_cause, key=by_cause.__getitem__)
+    yield f"{_listed(parts)} of its misses. {_REMEDIES[most].format(_keys_lost_by(most, stats))}."
+
+
+def _keys_lost_by(cause: MissCause, stats: Stats) -> str:
+    """Return a phrase for the keys that most of the misses of a cause are for."""
+    misses = {name: group.misses_by_cause[cause.value] for name, group in stats.groups.items() if name}
+    most = max(misses, key=misses.__getitem__, default="")
+    is_most = bool(most) and misses[most] >= 0.5 * stats.misses_by_cause[cause.value]
+    return f"{most!r} keys" if is_most else "keys"
 
 
 def _on_group(figures: CacheFigures, name: str, group: GroupStats) -> Iterable[str]:

@@ -21,6 +21,7 @@ from wheelcache.cache import Cache
 from wheelcache.near_cache.store_stats import CallStats, StoreStats
 from wheelcache.pages.page_stats import PageStats
 from wheelcache.pages.reasons import REASONS
+from wheelcache.watch.comparison import worse_groups
 from wheelcache.watch.figures import CacheFigures
 from wheelcache.watch.site import Own, Site, own_figures
 
@@ -64,7 +65,7 @@ class Metric:
 
 
 def _count(name: str) -> Callable[[CacheFigures], Mapping[str, float]]:
-    return lambda reading: {"": getattr(reading.counted, name)}
+    return lambda reading: {"": getattr(reading.stats, name)}
 
 
 def _if_any(value: float | None) -> Mapping[str, float]:
@@ -72,7 +73,7 @@ def _if_any(value: float | None) -> Mapping[str, float]:
 
 
 def _of_store(read: Callable[[StoreStats], Mapping[str, float]]) -> Callable[[CacheFigures], Mapping[str, float]]:
-    return lambda reading: {} if reading.counted.store is None else read(reading.counted.store)
+    return lambda reading: {} if reading.stats.store is None else read(reading.stats.store)
 
 
 def _of_store_calls(name: str) -> Callable[[CacheFigures], Mapping[str, float]]:
@@ -80,7 +81,7 @@ def _of_store_calls(name: str) -> Callable[[CacheFigures], Mapping[str, float]]:
 
 
 def _of_pages(read: Callable[[PageStats], Mapping[str, float]]) -> Callable[[CacheFigures], Mapping[str, float]]:
-    return lambda reading: {} if reading.counted.pages is None else read(reading.counted.pages)
+    return lambda reading: {} if reading.stats.pages is None else read(reading.stats.pages)
 
 
 def _by_view(pages: PageStats) -> Mapping[str, float]:
@@ -90,13 +91,25 @@ def _by_view(pages: PageStats) -> Mapping[str, float]:
     return found
 
 
+def _of_groups(name: str) -> Callable[[CacheFigures], Mapping[str, float]]:
+    """Return a reader of a count of the groups of keys, at most 65 of them."""
+
+    def read(reading: CacheFigures) -> Mapping[str, float]:
+        found: Counter[str] = Counter()
+        for group, stats in reading.stats.groups.items():
+            found[group or OTHERS] += getattr(stats, name)
+        return found
+
+    return read
+
+
 def _page_count(name: str) -> Callable[[PageStats], Mapping[str, float]]:
     return lambda pages: {"": getattr(pages, name)}
 
 
 def store_calls(reading: CacheFigures) -> Mapping[str, CallStats]:
     """Return the calls of the store behind a near cache by operation; empty if there is no such store."""
-    store = reading.counted.store
+    store = reading.stats.store
     return {} if store is None else {"read": store.reads, "write": store.writes}
 
 
@@ -107,9 +120,9 @@ METRICS: Final = (
         Kind.COUNTER,
         "Look-ups of a key, by result: a value within its TTL, a stale value within its grace, or none.",
         lambda reading: {
-            "hit": reading.counted.hits,
-            "stale": reading.counted.stale_hits,
-            "miss": reading.counted.misses,
+            "hit": reading.stats.hits,
+            "stale": reading.stats.stale_hits,
+            "miss": reading.stats.misses,
         },
         "result",
     ),
@@ -138,8 +151,26 @@ METRICS: Final = (
         "request",
         Kind.COUNTER,
         "Look-ups that found no value, by cause. Causes of keys that left long ago are estimates.",
-        lambda reading: reading.counted.misses_by_cause,
+        lambda reading: reading.stats.misses_by_cause,
         "cause",
+    ),
+    *(
+        Metric(f"group_{name}", unit, Kind.COUNTER, description, _of_groups(count), "group")
+        for name, count, unit, description in (
+            ("requests", "requests", "request", "Look-ups, by the group of their keys."),
+            ("misses", "misses", "request", "Look-ups that found no value, by the group of their keys."),
+            ("loads", "loads", "load", "Loads, including those that raised an exception, by the group of their keys."),
+            ("load_failures", "load_failures", "load", "Loads that raised an exception, by the group of their keys."),
+        )
+    ),
+    Metric(
+        "group_miss_rise_ratio",
+        "ratio",
+        Kind.WORST,
+        "Points by which the miss ratio of a group of keys has risen since a release of the last hour; 0 unless that "
+        "is a problem.",
+        lambda reading: {group or OTHERS: reading.rises.get(group, 0.0) for group in reading.stats.groups},
+        "group",
     ),
     Metric(
         "page_responses",
@@ -186,7 +217,7 @@ METRICS: Final = (
         "entry",
         Kind.COUNTER,
         "Entries that were removed, by cause.",
-        lambda reading: reading.counted.removals,
+        lambda reading: reading.stats.removals,
         "cause",
     ),
     Metric(
@@ -194,7 +225,7 @@ METRICS: Final = (
         "bytes",
         Kind.COUNTER,
         "Bytes of the evicted entries; absent unless entries are weighed in bytes.",
-        lambda reading: _if_any(reading.counted.evicted_weight if reading.weighs_bytes else None),
+        lambda reading: _if_any(reading.stats.evicted_weight if reading.weighs_bytes else None),
     ),
     Metric("entries", "entry", Kind.LEVEL, "Entries in memory.", _count("size")),
     Metric(
@@ -328,7 +359,11 @@ def read_site(caches: Iterable[Cache]) -> list[CacheFigures]:
     Args:
         caches: the caches of this process.
     """
-    return Site(caches, Own.UNPUBLISHED).figures_by_name(_to_be_sent)
+    site = Site(caches, Own.UNPUBLISHED)
+    found = site.figures_by_name(_to_be_sent)
+    for each in found:
+        each.rises = {change.name: change.rise for change in worse_groups(site, each)}
+    return found
 
 
 def read_process(caches: Iterable[Cache]) -> list[CacheFigures]:

@@ -12,6 +12,7 @@ from wheelcache.runtime.periodic_jobs import PeriodicJob
 from wheelcache.watch.cache_events import CacheEvents
 from wheelcache.watch.event_log import MAX_EVENTS, Event, merged
 from wheelcache.watch.inquiries import Inquiries, Inspector
+from wheelcache.watch.key_samples import KeySamples
 from wheelcache.watch.publisher import Publication, publisher_of
 from wheelcache.watch.recent_failures import Failure, RecentFailures
 from wheelcache.watch.recorder import Recorder, State
@@ -32,6 +33,7 @@ class Observer:
         recorder: records the counts by steps.
         events: the events that are not published yet.
         inspector: answers inquiries about the entries.
+        samples: the samples of the keys, if they are published; None if all workers have the same entries.
         publication: publishes the figures; None if they are not published.
         memory_log: the recent events, if they are not published.
     """
@@ -50,12 +52,16 @@ class Observer:
         # Unmerged: adding an event is atomic, so no thread loses the events that another one adds.
         self.memory_log: deque[Event] = deque(maxlen=2 * MAX_EVENTS)
         self.inspector = Inspector(cache)
+        self.samples: KeySamples | None = None
         self.publication: Publication | None = None
         if directory is not None:
             inquiries = Inquiries(encoded(name), self.inspector)
             publisher, thread, in_use = publisher_of(directory), self.thread, cache.is_in_use
+            if not stats.is_shared:
+                self.samples = KeySamples(cache, clock)
             self.publication = Publication(
-                publisher, self.recorder, inquiries, self.events, lambda: self.pages, thread, in_use, clock
+                *(publisher, self.recorder, inquiries, self.events, lambda: self.pages),
+                *(self.samples, thread, in_use, clock),
             )
         self.jobs = list(self._all_jobs())
 
@@ -101,8 +107,10 @@ class Observer:
 
     def _all_jobs(self) -> Iterator[PeriodicJob]:
         if self.publication is not None:
-            # The publication uses the result of the recorder.
+            # The publication uses the results of the others.
             yield self.recorder
+            if self.samples is not None:
+                yield self.samples
             yield self.publication
 
 

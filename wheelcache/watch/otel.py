@@ -31,9 +31,9 @@ _TIMED: Final = (
         "load",
         Kind.COUNTER,
         "Loads that ended, including those that raised an exception.",
-        lambda reading: {"": sum(reading.counted.load_buckets)},
+        lambda reading: {"": sum(reading.stats.load_buckets)},
     ),
-    Metric("load_time", "seconds", Kind.COUNTER, LOAD_TIME, lambda reading: {"": reading.counted.load_seconds}),
+    Metric("load_time", "seconds", Kind.COUNTER, LOAD_TIME, lambda reading: {"": reading.stats.load_seconds}),
     Metric(
         "store_calls",
         "call",

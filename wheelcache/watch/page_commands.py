@@ -71,9 +71,11 @@ def change_mode(caches: Sequence[Cache], name: str | None, mode: str) -> Report:
         OSError, FileUnusable: if the mode cannot be stored.
     """
     site = Site(caches, Own.NONE)
-    names = [each.name for each in site.caches if each.counted.pages is not None and name in (None, each.name)]
+    names = [each.name for each in site.caches if each.stats.pages is not None and name in (None, each.name)]
     if not names:
-        raise CommandFailed(site.nothing_found or "There is no worker with such an HTTP cache.")
+        raise CommandFailed(
+            site.nothing_found or "No running worker has an HTTP cache" + ("." if name is None else f" {name!r}.")
+        )
     for each in names:
         site.change_mode(each, mode)
         site.note(f"pages {mode}", user_name(), each)

@@ -4,19 +4,25 @@ A problem is a state that an operator should look into. A row of ``RULES`` has t
 and the terminal, and the rest of an alert. Each condition compares figures that exist twice: as the workers publish
 them, for the last minute, and as a query of their metrics. All of them are shared, so every process finds the same
 problems. ``prometheus_alerts`` makes the alerts.
+
+Some rules judge each group of keys by itself: in the sums over all groups, a group that does well hides one that fails.
+Each condition on a share comes with one on a number, so that a few look-ups are no problem.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from wheelcache.near_cache.store_stats import StoreStats
 from wheelcache.pages.variants import MOST_VARIANTS
+from wheelcache.watch import separate_entries
+from wheelcache.watch.comparison import Change, worse_groups
 from wheelcache.watch.event_log import KILLED, Event
 from wheelcache.watch.figures import CacheFigures
+from wheelcache.watch.group_tables import LoadStep
 from wheelcache.watch.recorder import MINUTE
 from wheelcache.watch.site import RECENTLY, OverviewStep, Site
 from wheelcache.watch.tables import DAY, STEP
@@ -27,6 +33,11 @@ FULL_RECENTLY: Final = 120.0
 KILLED_RECENTLY: Final = 300.0
 """Seconds for which the abrupt end of a worker is a problem."""
 
+NO_PROBLEM: Final = "No problem in the last minute"
+
+NAMED_GROUPS: Final = 5
+"""The most groups of a cache that have the same problem, the worst ones."""
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -34,34 +45,82 @@ class Problem:
 
     Attributes:
         cache: the name of the cache; None for a problem of the whole site.
-        text: the part of the sentence that follows the name.
+        text: the part of the sentence that follows the names. If it begins with "is", no colon precedes it.
         place: the part of the page of the cache that shows it; None for a problem of the site.
+        group: the name of the group of keys; None for a problem of the whole cache.
     """
 
     cache: str | None
     text: str
     place: str | None = None
+    group: str | None = None
 
     def __str__(self) -> str:
-        return self.text if self.cache is None else f"Cache {self.cache!r}: {self.text}"
+        if self.cache is None:
+            return self.text
+        names = f"Cache {self.cache!r}" + ("" if self.group is None else f", {self.group}")
+        return f"{names}{' ' if self.text.startswith('is ') else ': '}{self.text}"
+
+    @property
+    def alone(self) -> str:
+        """The sentence without the name of the cache."""
+        if self.group is not None:
+            return f"{self.group}: {self.text}"
+        text = self.text.removeprefix("is ")
+        return f"{text[0].upper()}{text[1:]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """The recent figures of a site from which problems follow.
+
+    Attributes:
+        time: the time of the site, in seconds since 1970.
+        edge: the end of the last complete step.
+        steps: the steps of the last ten minutes of each cache by their start, oldest first.
+        loads: the loads of the last ten minutes by cache and by group of keys, in the same steps.
+        worse: the groups of keys of each cache that miss more often since the last release, the worst first.
+        events: the recent events.
+        configured: the names of the caches that this process has.
+    """
+
+    time: float
+    edge: float
+    steps: Mapping[str, Mapping[int, OverviewStep]]
+    loads: Mapping[str, Mapping[str, Mapping[int, LoadStep]]] = field(default_factory=dict)
+    worse: Mapping[str, Sequence[Change]] = field(default_factory=dict)
+    events: Iterable[Event] = ()
+    configured: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Recently:
-    """The figures of one cache, and its steps in the last ten minutes by their start, oldest first."""
+    """The figures of one cache, or of one of its groups of keys.
+
+    Attributes:
+        steps: the steps of the last ten minutes by their start, oldest first: for a group, those with loads.
+        time, edge: see ``Evidence``.
+        is_configured: whether this process has the cache.
+        group: the name of the group; None for the whole cache.
+        change: the change of the misses of the group, if it is worse since the last release.
+    """
 
     figures: CacheFigures
-    steps: Mapping[int, OverviewStep]
+    steps: Mapping[int, Any]
     time: float
+    edge: float
     is_configured: bool
+    group: str | None = None
+    change: Change | None = None
 
     @property
     def store(self) -> StoreStats:
         return self.figures.stats.store or StoreStats()
 
     def minute(self, *names: str) -> int:
-        """Return the sum of these counts over the last six steps."""
-        return sum(getattr(step, name) for step in list(self.steps.values())[-MINUTE:] for name in names)
+        """Return the sum of these counts over the last complete minute."""
+        since = self.edge - MINUTE * STEP
+        return sum(getattr(step, name) for start, step in self.steps.items() if start >= since for name in names)
 
     def lasts(self, bad: Collection[str], calls: Collection[str]) -> str | None:
         """Return a phrase for the duration of a problem: the time for which all steps with ``calls`` have had ``bad``.
@@ -114,6 +173,14 @@ def _rate(metric: str, *counts: str) -> Figure:
     )
 
 
+def _group_rate(metric: str, *counts: str) -> Figure:
+    """Return a figure of one group of keys."""
+    return Figure(
+        _rate(metric, *counts).read,
+        lambda window: f"sum by (job, cache, group) (rate(wheelcache_group_{metric}[{window}]))",
+    )
+
+
 def _level(metric: str, read: Callable[[Recently], float], combine: str = "sum") -> Figure:
     return Figure(read, lambda window: f"{combine} by (job, cache) (wheelcache_{metric})")
 
@@ -145,6 +212,7 @@ class Rule:
     Attributes:
         text: returns the text of the problem, from the argument of the conditions.
         conditions: all of them must hold.
+        by_group: whether the conditions judge each group of keys.
         unless: if this condition holds, there is a worse problem with the same cause.
         place: the part of the page of the cache that shows the problem.
         alert, severity, summary: the name of the alert, its label, and its annotation. The value is that of the first
@@ -155,6 +223,7 @@ class Rule:
 
     text: Callable[[Any], str]
     conditions: tuple[Condition, ...]
+    by_group: bool = False
     unless: Condition | None = None
     place: str = ""
     alert: str
@@ -172,31 +241,45 @@ class Rule:
         return query if self.unless is None else f"{query}\nunless {self.unless.query(self.window)}"
 
 
-def problems_of(site: Site, recent: Mapping[str, Mapping[int, OverviewStep]], events: Iterable[Event]) -> list[Problem]:
-    """Return the problems of ``site`` that follow from its ``recent`` steps and events, the worst first."""
-    return problems(site.caches, recent, events, {each.name for each in site.own}, site.time)
+def problems_of(site: Site, events: Sequence[Event]) -> list[Problem]:
+    """Return the problems of ``site`` that follow from its recent figures and events, the worst first."""
+    worse = {each.name: worse_groups(site, each) for each in site.caches}
+    configured = {each.name for each in site.own}
+    evidence = Evidence(site.time, site.edge, site.recent(), site.recent_loads(), worse, events, configured)
+    separate = [Problem(*each) for each in separate_entries.found(site)]
+    return separate + problems(site.caches, evidence)
 
 
-def problems(
-    caches: Iterable[CacheFigures],
-    recent: Mapping[str, Mapping[int, OverviewStep]],
-    events: Iterable[Event],
-    configured: Collection[str],
-    time: float,
-) -> list[Problem]:
-    """Return the problems of a site, the worst first.
-
-    Args:
-        caches, recent, events: the results of the members of ``Site``.
-        configured: the names of the caches that this process has.
-        time: the time of the site, in seconds since 1970.
-    """
-    seen = [Recently(each, recent.get(each.name, {}), time, each.name in configured) for each in caches]
+def problems(caches: Iterable[CacheFigures], evidence: Evidence) -> list[Problem]:
+    """Return the problems of a site, the worst first."""
+    seen = [_recently(each, evidence) for each in caches]
     found = [
-        Problem(each.figures.name, rule.text(each), rule.place) for rule in RULES for each in seen if rule.holds(each)
+        Problem(each.figures.name, rule.text(each), rule.place, each.group or None)
+        for rule in RULES
+        for cache in seen
+        for each in (_worst_groups(rule, cache, evidence) if rule.by_group else [cache] if rule.holds(cache) else [])
     ]
-    ends = [End(each, time - each.at) for each in events if each.kind == KILLED]
+    ends = [End(each, evidence.time - each.at) for each in evidence.events if each.kind == KILLED]
     return found + [Problem(None, WORKER_KILLED.text(each)) for each in ends if WORKER_KILLED.holds(each)]
+
+
+def _recently(figures: CacheFigures, evidence: Evidence) -> Recently:
+    steps, is_configured = evidence.steps.get(figures.name, {}), figures.name in evidence.configured
+    return Recently(figures, steps, evidence.time, evidence.edge, is_configured)
+
+
+def _worst_groups(rule: Rule, cache: Recently, evidence: Evidence) -> list[Recently]:
+    """Return the groups of a cache with a problem, the worst first."""
+    found = [each for each in _groups(cache, evidence) if rule.holds(each)]
+    return sorted(found, key=rule.conditions[0].figure.read, reverse=True)[:NAMED_GROUPS]
+
+
+def _groups(cache: Recently, evidence: Evidence) -> Iterator[Recently]:
+    name = cache.figures.name
+    loads = evidence.loads.get(name, {})
+    changes = {each.name: each for each in evidence.worse.get(name, ())}
+    for group in {**loads, **changes}:
+        yield replace(cache, steps=loads.get(group, {}), group=group, change=changes.get(group))
 
 
 def headline(found: Iterable[Problem], caches: Collection[str]) -> str:
@@ -210,9 +293,7 @@ def headline(found: Iterable[Problem], caches: Collection[str]) -> str:
     if sentences:
         more = len(sentences) - 1
         return sentences[0] + (f", and {more} more problem{'s' if more > 1 else ''}" if more else "")
-    if len(caches) == 1:
-        return f"Cache {next(iter(caches))!r} is healthy"
-    return f"All {len(caches)} caches are healthy" if caches else "There is no cache"
+    return NO_PROBLEM if caches else "There is no cache"
 
 
 def in_words(seconds: float) -> str:
@@ -236,12 +317,12 @@ def _store_fails(cache: Recently) -> str:
     return text if cache.lasts(_STORE_FAILS, ("store_calls",)) is not None else f"{text}; now it answers"
 
 
-def _loads_fail(cache: Recently) -> str:
-    share = cache.minute("load_failures") / cache.minute("loads", "load_failures")
-    lasts = cache.lasts(("load_failures",), ("loads",))
+def _loads_fail(group: Recently) -> str:
+    share = group.minute("load_failures") / group.minute("loads", "load_failures")
+    lasts = group.lasts(("load_failures",), ("loads",))
     if lasts is None:
-        return f"{share:.0%} of its loads failed in the last minute; now they succeed"
-    return f"{share:.0%} of its loads fail{lasts}"
+        return f"{share:.0%} of loads failed in the last minute; now they succeed"
+    return f"{share:.0%} of loads fail{lasts}"
 
 
 def _refreshes_are_dropped(cache: Recently) -> str:
@@ -267,10 +348,8 @@ def _is_too_small(cache: Recently) -> str:
     figures, limit = cache.figures, "MAX_ENTRIES"
     if figures.max_weight and figures.stats.weight / figures.max_weight == figures.fullness:
         limit = "MAX_SIZE" if figures.is_shared else "MAX_BYTES"
-    return (
-        f"it is too small: it evicts {evictions:,.0f} entries a second, and {ratio:.0%} of look-ups hit: try doubling "
-        f"{limit}"
-    )
+    number = f"{evictions:,.0f}" if evictions >= 9.95 else f"{evictions:.2g}"
+    return f"is too small: {ratio:.0%} hits, {number} evictions per second; try doubling {limit}"
 
 
 def _has_full_page(cache: Recently) -> str:
@@ -293,16 +372,20 @@ STORE_ERRORS: Final = _rate("store_errors_total", "store_errors")
 STORE_CALLS: Final = _rate("store_seconds_count", "store_calls")
 LOST_TRACKERS: Final = _level("store_tracking_lost", lambda cache: cache.store.lost_trackers)
 REFUSED_TRACKERS: Final = _level("store_tracking_refused", lambda cache: cache.store.refused_trackers)
-LOAD_FAILURES: Final = _rate("load_failures_total", "load_failures")
-LOADS: Final = _rate("load_seconds_count", "loads", "load_failures")
+LOAD_FAILURES: Final = _group_rate("load_failures_total", "load_failures")
+LOADS: Final = _group_rate("loads_total", "loads", "load_failures")
+MISS_RISE: Final = Figure(
+    lambda group: 0.0 if group.change is None else group.change.rise,
+    lambda window: "max by (job, cache, group) (wheelcache_group_miss_rise_ratio)",
+)
 LOAD_TIMEOUTS: Final = _rate("load_timeouts_total", "load_timeouts")
 REFRESHES_DROPPED: Final = _rate("refreshes_dropped_total", "refreshes_dropped")
 LAG: Final = _level("wheel_lag_seconds", lambda cache: cache.figures.lag or 0.0, "max")
 WITHOUT_THREAD: Final = _level("workers_without_thread", lambda cache: cache.figures.refused)
-FULLNESS: Final = _level("fullness_ratio", lambda cache: cache.figures.fullness or 0.0, "max")
 HITS: Final = _rate('requests_total{result="hit"}', "hits")
 MISSES: Final = _rate('requests_total{result="miss"}', "misses")
 LOOKUPS: Final = _rate("requests_total", "hits", "stale_hits", "misses")
+LOST: Final = _rate('misses_total{cause=~"evicted|unknown"}', "misses_lost")
 EVICTIONS: Final = _rate('removals_total{cause="evicted"}', "evictions")
 VARIANTS_REMOVED: Final = _rate("page_variants_removed_total", "pages_variants_removed")
 WORKERS: Final = _level("workers", lambda cache: max(cache.figures.workers, cache.is_configured), "max")
@@ -339,10 +422,12 @@ RULES: Final = (
     Rule(
         text=_loads_fail,
         conditions=(Condition(LOAD_FAILURES, ">", 0.05, LOADS), Condition(LOAD_FAILURES, ">=", 0.05)),
+        by_group=True,
         place="loads",
         alert="LoadsFail",
         severity="critical",
-        summary="{{ $value | humanizePercentage }} of the loads of the cache {{ $labels.cache }} raise an exception",
+        summary="{{ $value | humanizePercentage }} of the loads of {{ $labels.group }} in the cache "
+        "{{ $labels.cache }} raise an exception",
     ),
     Rule(
         text=_store_fails,
@@ -412,20 +497,30 @@ RULES: Final = (
         "read every value from it",
     ),
     Rule(
+        text=lambda group: group.change.text(),
+        conditions=(Condition(MISS_RISE, ">", 0),),
+        by_group=True,
+        place="comparison",
+        alert="MissesRose",
+        severity="warning",
+        summary="Since the last release, {{ $labels.group }} in the cache {{ $labels.cache }} misses more often, by "
+        "{{ $value | humanizePercentage }} of its look-ups",
+    ),
+    Rule(
         text=_is_too_small,
         conditions=(
-            Condition(HITS, "<", 0.7, LOOKUPS),
-            Condition(FULLNESS, ">=", 0.95),
-            Condition(EVICTIONS, ">", 0.5, MISSES),
-            Condition(EVICTIONS, ">=", 1),
+            Condition(HITS, "<", 0.8, LOOKUPS),
+            Condition(LOST, ">=", 0.1, LOOKUPS),
+            # In the core in Python, the causes of most misses are unknown.
+            Condition(EVICTIONS, ">", 0.25, MISSES),
+            Condition(EVICTIONS, ">=", 0.1),
         ),
         place="misses",
         alert="TooSmall",
         severity="warning",
-        summary="The cache {{ $labels.cache }} is full and evicts an entry for every other miss, and only "
-        "{{ $value | humanizePercentage }} of its look-ups hit: try doubling MAX_ENTRIES or MAX_BYTES",
-        window="15m",
-        duration="30m",
+        summary="The cache {{ $labels.cache }} is too small: only {{ $value | humanizePercentage }} of its look-ups "
+        "hit, and many of the others are for evicted entries: try doubling MAX_ENTRIES or MAX_BYTES",
+        duration="10m",
     ),
     Rule(
         text=_has_full_page,

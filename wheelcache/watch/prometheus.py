@@ -71,7 +71,7 @@ def _families(readings: list[CacheFigures]) -> Iterator[Family]:
     store = HistogramMetricFamily("wheelcache_store", STORE_TIME, labels=("cache", "operation"), unit="seconds")
     for reading in readings:
         workers.add_metric((reading.name,), reading.workers)
-        loads.add_metric((reading.name,), _buckets(reading.counted.load_buckets), reading.counted.load_seconds)
+        loads.add_metric((reading.name,), _buckets(reading.stats.load_buckets), reading.stats.load_seconds)
         for operation, calls in store_calls(reading).items():
             store.add_metric((reading.name, operation), _buckets(calls.buckets), calls.seconds)
         for labels in info_labels(reading):

@@ -30,6 +30,7 @@ from wheelcache.watch.group_tables import add_groups, add_totals
 from wheelcache.watch.held_file import HeldFile, this_process
 from wheelcache.watch.inquiries import Inquiries, inquiries_in
 from wheelcache.watch.key_groups import changes, sum_of_steps
+from wheelcache.watch.key_samples import KeySamples
 from wheelcache.watch.page_paths import add_paths
 from wheelcache.watch.recorder import Recorder, Steps
 from wheelcache.watch.rehearsals import Rehearsed, add_rehearsed, modes_in
@@ -270,6 +271,8 @@ class SitePublisher:
                     before = _NOTHING
                 if counted.row != before.row:
                     counts.append((WORKER, self.process, cache, *NO_LEVELS, *subtracted(counted.row, before.row)))
+                if publication.samples is not None:
+                    publication.samples.publish(db, self.process, publication.number, cache)
                 if counted.gauges != before.gauges:
                     workers.append((self.process, publication.number, cache, *counted.gauges))
         add_rows(db, "counts", ("kind", "place", "cache"), NUMBERS, counts)
@@ -280,13 +283,14 @@ class SitePublisher:
             put(db, "processes", [(self.process, pid, started, time, thread, IMPLEMENTATION, this_release())])
             if batch.gone:
                 rows = [(self.process, number) for number in batch.gone]
-                db.executemany("DELETE FROM workers WHERE process = ? AND number = ?", rows)
+                for table in ("workers", "key_samples"):
+                    db.executemany(f"DELETE FROM {table} WHERE process = ? AND number = ?", rows)
             if not self._has_started:
                 events.append(Event.of(STARTED, started, this_process()))
             gone = [(time, ids[each.recorder.name]) for each, _ in batch.publications if each.is_closed]
         else:
             gone = [(time, number) for number in ids.values()]
-            for where in ("processes WHERE id", "workers WHERE process", OF_WORKER):
+            for where in ("processes WHERE id", "workers WHERE process", "key_samples WHERE process", OF_WORKER):
                 db.execute(f"DELETE FROM {where} = ?", (self.process,))
         if gone:
             # Without this, the stored time would be up to a minute old: see ``tidy``.
@@ -323,6 +327,7 @@ class Publication(PeriodicJob):
         inquiries: the inquiries and requests of operators to the cache.
         events: the events of the cache.
         pages: returns the figures of the pages of an HTTP cache; None for any other cache.
+        samples: the samples of its keys; None for a cache whose misses have other remedies.
         thread: returns the state of the wheel thread.
         is_in_use: returns whether the cache was used and not closed since.
 
@@ -336,6 +341,7 @@ class Publication(PeriodicJob):
     inquiries: Inquiries
     events: CacheEvents
     _pages: Callable[[], PageFigures | None]
+    samples: KeySamples | None
     thread: Callable[[], str]
     _is_in_use: Callable[[], bool]
     _clock: Clock

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from wheelcache.runtime.clock import SystemClock
+from wheelcache.watch.event_log import MAX_GROUPS
 
 TYPES: Final = 8
 """The most types of exceptions that are counted separately between two calls of ``take``; others count together."""
@@ -25,6 +26,7 @@ class Failure:
         kind: the name of the type.
         message: the message of one of them.
         first, last: the times of the first and the last one, in seconds since 1970.
+        groups: the names of the groups of keys whose loads failed, in the order of their first failure.
     """
 
     kind: str
@@ -32,6 +34,7 @@ class Failure:
     count: int
     first: float
     last: float
+    groups: list[str] = field(default_factory=list)
 
 
 class RecentFailures:
@@ -44,7 +47,7 @@ class RecentFailures:
     def __init__(self) -> None:
         self.start_over()
 
-    def note(self, error: Exception) -> None:
+    def note(self, error: Exception, group: str) -> None:
         kind = type(error).__name__[:MAX_LENGTH]
         # Not under the lock: this is the user's code.
         message = "" if kind in self._found else message_of(error)
@@ -57,6 +60,8 @@ class RecentFailures:
                 found = self._found.setdefault(kind, Failure(kind, message, 0, now, now))
             found.count += 1
             found.last = now
+            if group and group not in found.groups and len(found.groups) < MAX_GROUPS:
+                found.groups.append(group)
 
     def __bool__(self) -> bool:
         return bool(self._found)

@@ -100,6 +100,7 @@ class Recorder(PeriodicJob):
         self.groups: Groups = {}
         self.now: tuple[Any, ...] = ()
         self._at = self._clock()
+        self._began = self.time()
         self._peak = 0.0
         self._is_new = True
         self._forget_at = -inf
@@ -147,10 +148,19 @@ class Recorder(PeriodicJob):
             self.forget_old()
 
     def minute(self) -> tuple[float, ...]:
-        """Return the sums of ``LOOKUPS`` over the last six completed steps, and the seconds that these cover."""
-        over = floor(self.time() / STEP) * STEP
-        parts = [counts for start, counts in self._minute if over - MINUTE * STEP <= start < over]
-        return (*map(sum, zip(*parts, strict=True)), len(parts) * STEP) if parts else (0,) * (len(LOOKUPS) + 1)
+        """Return the sums of ``LOOKUPS`` over the last six completed steps, and the seconds that these cover.
+
+        If there were no look-ups in these steps, as after a restart, the present step is included, with its seconds.
+        """
+        time = self.time()
+        over = floor(time / STEP) * STEP
+        since = over - MINUTE * STEP
+        parts = [counts for start, counts in self._minute if since <= start < over]
+        seconds: float = len(parts) * STEP
+        if not any(map(any, parts)):
+            parts += [counts for start, counts in self._minute if start == over]
+            seconds += min(time - over, time - self._began)
+        return (*map(sum, zip(*parts, strict=True)), seconds) if parts else (0,) * (len(LOOKUPS) + 1)
 
     def row_of_worker(self, gauges: Row, state: State) -> tuple[Any, ...]:
         """Return the gauges, the last minute, the most entries at any mark, and the state in the order of

@@ -41,7 +41,7 @@ def add_rehearsed(db: sqlite3.Connection, cache: int, counted: Rehearsed, before
     known = {*db.execute("SELECT view, kind FROM rehearsals WHERE cache = ?", (cache,))}
     if len(known | new.keys()) > MOST_ROWS:
         new = {key: each for key, each in new.items() if key in known}
-    # An outcome that was counted before a reset may be corrected after it.
+    # An outcome of an earlier rehearsal may be corrected after a new one has begun.
     db.executemany(
         "INSERT INTO rehearsals VALUES (?, ?, ?, max(?, 0), ?, ?) ON CONFLICT (cache, view, kind)"
         " DO UPDATE SET number = max(number + ?4, 0), document = excluded.document",

@@ -11,11 +11,9 @@ workers have been started within a minute. So a server that replaces one of its 
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from wheelcache.runtime.clock import SystemClock
 from wheelcache.watch.tables import DAY, KEPT
 
 if TYPE_CHECKING:
@@ -44,7 +42,7 @@ class Release(NamedTuple):
     name: str
 
     def __str__(self) -> str:
-        return f"release {self.name}" if self.name else f"start at {clock(self.at)}"
+        return f"release {self.name}" if self.name else "restart"
 
 
 def name_release(name: str) -> None:
@@ -82,9 +80,3 @@ def note_release(db: sqlite3.Connection, living: Sequence[tuple[float, str]], ti
 def releases_in(db: sqlite3.Connection) -> list[Release]:
     """Return the releases of the site, oldest first."""
     return sorted(map(Release._make, db.execute("SELECT at, name FROM releases")))
-
-
-def clock(at: float) -> str:
-    """Return a time of the day in hours and minutes, with the date unless it is today."""
-    then, now = time.localtime(at), time.localtime(SystemClock.time())
-    return time.strftime("%H:%M" if then[:3] == now[:3] else "%Y-%m-%d %H:%M", then)

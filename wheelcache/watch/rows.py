@@ -38,11 +38,12 @@ COUNTS: Final = (*COUNTERS, *_BUCKETS, *store_stats.COUNTS, *_PAGES)
 
 NOTHING: Final[Row] = (0,) * len(COUNTS)
 
-GROUP_COUNTS: Final = ("hits", "stale_hits", "puts", "loads", "load_seconds", "refused")
+GROUP_COUNTS: Final = ("hits", "stale_hits", "puts", "loads", "load_failures", "load_seconds", "refused")
 """The counts of a group of keys, before its misses by cause. ``loads`` includes those that failed. ``refused`` counts
 the responses of the view of this name that an HTTP cache did not store."""
 
 _REFUSED: Final = GROUP_COUNTS.index("refused")
+_SECONDS: Final = GROUP_COUNTS.index("load_seconds")
 
 NO_GROUP: Final[Row] = (0,) * (len(GROUP_COUNTS) + len(MISSES))
 
@@ -132,9 +133,9 @@ def stats_of(
 
 def group_of(row: Row) -> GroupStats:
     """Return the statistics of a group that has these counts."""
-    hits, stale_hits, puts, loads, _, _, *misses = map(int, row)
+    hits, stale_hits, puts, loads, failures, _, _, *misses = map(int, row)
     causes = dict(zip(MISSES, misses, strict=True))
-    return GroupStats(hits, stale_hits, puts, loads, float(row[4]), causes)
+    return GroupStats(hits, stale_hits, puts, loads, failures, float(row[_SECONDS]), causes)
 
 
 def added(one: Row, other: Row) -> Row:

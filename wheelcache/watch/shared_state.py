@@ -8,20 +8,31 @@ those that use Django's cache. Others, such as celery-once and django-cacheops, 
 
 from __future__ import annotations
 
+import logging
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 from django.apps import apps
 from django.conf import settings
-from django.core.cache import caches
 from django.core.cache.backends.locmem import LocMemCache
+from django.utils.module_loading import import_string
 
 from wheelcache.django_backend.backend import WheelCache
+
+logger = logging.getLogger("wheelcache")
 
 SESSIONS: Final = "django.contrib.sessions.backends.cache"
 CACHED_DB: Final = "django.contrib.sessions.backends.cached_db"
 AXES_CACHE_HANDLER: Final = "axes.handlers.cache.AxesCacheHandler"
+
+ID: Final = "wheelcache.W005"
+"""The system check that reports uses of caches that the workers do not share."""
+
+LOGGED_OUT: Final = "a visitor is logged out and loses the data of the session whenever another worker answers"
+OLD_SESSIONS: Final = "a worker continues with an old session, and changes to it by other workers are lost"
 
 SHARED: Final = "the alias of a TieredCache over Redis, Valkey or memcached, or of one of these itself"
 HERE: Final = "Make this cache a HostCache, if all workers are on this machine; or"
@@ -45,15 +56,24 @@ class Use:
     def is_right(self) -> bool:
         """Return whether there is nothing to report: the cache is suitable, belongs to another package, or does not
         exist, which Django reports."""
-        if self.alias not in settings.CACHES:
-            return True
-        cache = caches[self.alias]
-        is_tiered = isinstance(cache, WheelCache) and cache.has_store
-        if is_tiered:
-            cache = caches[settings.CACHES[self.alias]["OPTIONS"]["L2"]]
-        if isinstance(cache, WheelCache):
-            return cache.store.cache.has_shared_entries
-        return not (is_tiered and isinstance(cache, LocMemCache))
+        backend = _backend(self.alias)
+        l2 = settings.CACHES[self.alias].get("OPTIONS", {}).get("L2") if _is_ours(backend) else None
+        if l2 is not None:
+            backend = _backend(l2)
+        if _is_ours(backend):
+            return bool(backend.has_shared_entries)
+        return not (l2 is not None and backend is not None and issubclass(backend, LocMemCache))
+
+
+def _backend(alias: Any) -> Any:
+    """Return the class of a cache; None if there is none. The cache is not made: it would open its files too early."""
+    with suppress(ImportError, KeyError):
+        return import_string(settings.CACHES[alias]["BACKEND"])
+    return None
+
+
+def _is_ours(backend: Any) -> bool:
+    return isinstance(backend, type) and issubclass(backend, WheelCache)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,19 +254,44 @@ PACKAGES: Final = (
 def uses() -> Iterator[Use]:
     """Iterate over the uses of caches that the settings of this site show."""
     sessions = getattr(settings, "SESSION_CACHE_ALIAS", "default")
-    if settings.SESSION_ENGINE == SESSIONS:
-        yield Use(
-            "Sessions are only in",
-            sessions,
-            "a visitor is logged out and loses the data of the session whenever another worker answers",
-            f"{HERE} set SESSION_CACHE_ALIAS to {SHARED}.",
-        )
-    elif settings.SESSION_ENGINE == CACHED_DB:
-        yield Use(
-            "Sessions are read from",
-            sessions,
-            "a worker continues with an old session, and changes to it by other workers are lost",
-            f"{HERE} set SESSION_CACHE_ALIAS to {SHARED}.",
-        )
+    hint = f"{HERE} set SESSION_CACHE_ALIAS to {SHARED}."
+    if _are_sessions(SESSIONS):
+        yield Use("Sessions are only in", sessions, LOGGED_OUT, hint)
+    elif _are_sessions(CACHED_DB):
+        yield Use("Sessions are read from", sessions, OLD_SESSIONS, hint)
     for package in PACKAGES:
         yield from package.uses()
+
+
+def _are_sessions(engine: str) -> bool:
+    """Return whether the sessions of the site are those of ``engine``, or of a subclass."""
+    used = settings.SESSION_ENGINE
+    if used == engine:
+        return True
+    with suppress(ImportError):
+        return issubclass(import_string(f"{used}.SessionStore"), import_string(f"{engine}.SessionStore"))
+    return False
+
+
+def wrong_uses() -> Iterator[Use]:
+    """Iterate over the uses of caches that the workers do not share."""
+    return (use for use in uses() if not use.is_right())
+
+
+def sentence(use: Use) -> str:
+    return (
+        f"{use.user} the cache {use.alias!r}, which the worker processes do not share: with more than one worker, "
+        f"{use.loss}."
+    )
+
+
+def runs_development_server() -> bool:
+    """Return whether this is ``runserver``, whose one process serves all requests."""
+    return sys.argv[1:2] == ["runserver"]
+
+
+def log_wrong_uses() -> None:
+    """Log the warnings of the system check, when a server starts."""
+    if not runs_development_server() and ID not in settings.SILENCED_SYSTEM_CHECKS:
+        for use in wrong_uses():
+            logger.warning("%s %s (%s)", sentence(use), use.hint, ID)

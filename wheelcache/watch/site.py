@@ -26,7 +26,7 @@ from wheelcache.errors import CacheClosed, FileUnusable
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.watch.event_log import Event, add_events, events_in
 from wheelcache.watch.figures import COMBINERS, CacheFigures, Process, Sum, WorkerFigures
-from wheelcache.watch.group_tables import reset_groups, totals_in
+from wheelcache.watch.group_tables import LoadStep, loads_since, totals_in
 from wheelcache.watch.held_file import this_process
 from wheelcache.watch.inquiries import Inspector, add_request
 from wheelcache.watch.observers import observer_of
@@ -35,7 +35,7 @@ from wheelcache.watch.publisher import INTERVAL
 from wheelcache.watch.recorder import Recorder
 from wheelcache.watch.rehearsals import Outcome, modes_in, put_mode, rehearsed_in
 from wheelcache.watch.releases import TOGETHER, Release, releases_in
-from wheelcache.watch.rows import COUNTS, NOTHING, Row, reading_of
+from wheelcache.watch.rows import COUNTS, NOTHING, Row, group_of, reading_of
 from wheelcache.watch.site_file import USE, SiteFile, lives
 from wheelcache.watch.spans import Span, Within
 from wheelcache.watch.tables import (
@@ -47,14 +47,11 @@ from wheelcache.watch.tables import (
     LOOKUPS,
     NUMBERS,
     OF_NAME,
-    RESET,
     SETTINGS,
     STEP,
     TOTAL,
     WORKER,
-    WORKER_RESET,
     encoded,
-    put,
 )
 
 if TYPE_CHECKING:
@@ -70,6 +67,7 @@ _SUMMED: Final[dict[str, tuple[str, ...]]] = {
     **{name: (name,) for name in (*LOOKUPS, "evictions", "load_failures")},
     "store_errors": ("read_errors", "write_errors"),
     **{name: (name,) for name in ("loads", "load_timeouts", "refreshes_dropped", "pages_variants_removed")},
+    "misses_lost": ("misses_evicted", "misses_unknown"),
     "store_refused": ("read_refused", "write_refused"),
     "store_calls": tuple(f"{kind}_{place}" for kind in ("read", "write") for place in range(len(LOAD_BOUNDS) + 1)),
 }
@@ -83,6 +81,9 @@ WITHOUT_STORE: Final = tuple(_SUMMED)[: -len(("store_refused", "store_calls"))]
 
 OverviewStep = namedtuple("OverviewStep", _SUMMED, defaults=(0,) * (len(_SUMMED) - len(OVERVIEW)))  # type: ignore[misc]
 """The counts of all workers in a step, for the overview and for problems."""
+
+LoadRow = tuple[str, str, int, LoadStep]
+"""The names of a cache and of a group, the start of a step, and the loads in it."""
 
 RECENTLY: Final = 600
 """Seconds for which problems look back."""
@@ -169,12 +170,6 @@ class Site:
         return self._include is Own.UNSEEN and cache.name not in known
 
     @property
-    def reset_at(self) -> float | None:
-        """The time when all figures were reset together, in seconds since 1970; None if they never were."""
-        times = [at for file in self.files for at in file.read(_reset_at, list[float])]
-        return max(times, default=None)
-
-    @property
     def nothing_found(self) -> str | None:
         """Where figures were looked for, in a sentence, if no worker publishes any; otherwise None."""
         if any(each.workers for each in self.caches):
@@ -250,6 +245,19 @@ class Site:
         has_store = any(each.stats.store is not None for each in self.caches)
         return self.overview(self.span(self.edge - RECENTLY), tuple(_SUMMED) if has_store else WITHOUT_STORE)
 
+    def recent_loads(self) -> dict[str, dict[str, dict[int, LoadStep]]]:
+        """Return the loads of the last ten minutes by cache and by group, in steps by their start, oldest first."""
+        found: dict[str, dict[str, dict[int, LoadStep]]] = defaultdict(lambda: defaultdict(dict))
+        since = self.edge - RECENTLY
+        rows = [row for file in self.files for row in file.read(partial(loads_since, since=since), list[LoadRow])]
+        for name in {each.name for each in self.own}:
+            for recorder in self._own_recorders(name):
+                rows += _own_loads(recorder, since)
+        for name, group, start, loads in rows:
+            steps = found[name][group]
+            steps[start] = LoadStep(*map(add, steps[start], loads)) if start in steps else loads
+        return found
+
     def overview(self, span: Span, counts: Sequence[str] = OVERVIEW) -> dict[str, dict[int, OverviewStep]]:
         """Return the steps of each cache, by their start, oldest first.
 
@@ -296,24 +304,21 @@ class Site:
         living, dead = _processes(db, file)
         self._edges[file.path] = self._edge(each.published for each in living.values())
         found, names = {}, {}
-        for number, name, since, published, reset_at, *settings in db.execute(
-            f"SELECT id, name, since, published, at, {', '.join(SETTINGS)} FROM caches LEFT JOIN resets ON cache = id"
+        for number, name, since, published, *settings in db.execute(
+            f"SELECT id, name, since, published, {', '.join(SETTINGS)} FROM caches"
         ):
             names[number] = bytes(name).decode(errors="surrogatepass")
             by_name = dict(zip(SETTINGS, settings, strict=True))
-            found[number] = Sum(since=since, published=published, reset_at=reset_at, settings=by_name)
+            found[number] = Sum(since=since, published=published, settings=by_name)
         # Every other table has rows of these caches only: see ``tidying``.
-        for kind, number, killed, *row in db.execute(
-            f"SELECT kind, cache, killed, {', '.join(COUNTS)} FROM counts WHERE kind IN ({TOTAL}, {RESET})"
+        for number, killed, *row in db.execute(
+            f"SELECT cache, killed, {', '.join(COUNTS)} FROM counts WHERE kind = {TOTAL}"
         ):
-            setattr(found[number], "counts" if kind == TOTAL else "base", tuple(row))
-            found[number].killed = max(found[number].killed, killed)
+            found[number].counts, found[number].killed = tuple(row), killed
         for number, paths in paths_in(db).items():
             found[number].paths = paths
-        for number, groups in totals_in(db, (TOTAL, STEP)).items():
+        for number, groups in totals_in(db).items():
             found[number].groups = groups
-        for number, groups in totals_in(db, (RESET,)).items():
-            found[number].base_groups = groups
         for number, processes, *gauges in db.execute(
             f"SELECT cache, group_concat(DISTINCT process), {_TOGETHER} FROM workers"
             f" WHERE process NOT IN ({', '.join('?' * len(dead))}) GROUP BY cache",
@@ -328,7 +333,7 @@ class Site:
             one.published = max(each.published for each in one.processes.values())
         return {names[number]: one for number, one in found.items()}
 
-    # Events, requests, resets.
+    # Events and requests.
 
     def is_shared(self, name: str) -> bool:
         """Return whether the workers of the site share figures and requests of the cache ``name``."""
@@ -422,39 +427,6 @@ class Site:
         for file in self.files:
             file.write(partial(put_mode, name=name, mode=mode))
 
-    def reset(self, name: str | None = None) -> None:
-        """Reset the figures to zero, for all readers.
-
-        Args:
-            name: the name of the cache; None for all caches.
-
-        Raises:
-            OSError, FileUnusable: if the reset cannot be stored.
-        """
-        where, given = ("cache > 0", ()) if name is None else (OF_NAME, (encoded(name),))
-        now = SystemClock.time()
-
-        def reset(db: sqlite3.Connection) -> None:
-            for kind, base in ((TOTAL, RESET), (WORKER, WORKER_RESET)):
-                # The published counts are the base, since the unpublished counts of a killed worker are lost.
-                db.execute(
-                    f"INSERT OR REPLACE INTO counts SELECT {base}, place, cache, {', '.join(NUMBERS)}"
-                    f" FROM counts WHERE kind = {kind} AND {where}",
-                    given,
-                )
-            db.execute(f"DELETE FROM paths WHERE {where}", given)
-            reset_groups(db, where, given)
-            db.execute(f"DELETE FROM rehearsals WHERE {where}", given)
-            db.execute(
-                f"INSERT OR REPLACE INTO resets SELECT cache, ? FROM counts WHERE kind = {TOTAL} AND {where}",
-                (now, *given),
-            )
-            if name is None:
-                put(db, "resets", [(0, now)])
-
-        for file in self.files:
-            file.write(reset)
-
 
 _SUMS: Final = {name: f"sum({' + '.join(columns)})" for name, columns in _SUMMED.items()}
 
@@ -501,31 +473,33 @@ def _overview(span: Span, counts: Sequence[str], db: sqlite3.Connection) -> dict
     return {bytes(name).decode(errors="surrogatepass"): found[number] for number, name in names if number in found}
 
 
+def _own_loads(recorder: Recorder, since: int) -> list[LoadRow]:
+    with USE.lock:
+        groups = sorted((start, dict(rows)) for start, rows in recorder.group_steps.items() if start >= since)
+    found = ((start, name, group_of(row)) for start, rows in groups for name, row in rows.items())
+    return [
+        (recorder.name, name, start, LoadStep(one.loads - one.load_failures, one.load_failures))
+        for start, name, one in found
+        if one.loads
+    ]
+
+
 def _overview_step(row: Row) -> OverviewStep:
     return OverviewStep._make(sum(row[place] for place in places) for places in _PLACES)
-
-
-def _reset_at(db: sqlite3.Connection) -> list[float]:
-    return [at for (at,) in db.execute("SELECT at FROM resets WHERE cache = 0")]
 
 
 def _workers_in(file: SiteFile, name: str, db: sqlite3.Connection) -> list[tuple[Sum, dict[str, Any]]]:
     """Return the figures of a cache in each living process, and the facts about the process."""
     living, _ = _processes(db, file)
-    counts: dict[int, dict[int, Row]] = {WORKER: {}, WORKER_RESET: {}}
-    for kind, process, *row in db.execute(
-        f"SELECT kind, place, {', '.join(COUNTS)} FROM counts WHERE kind IN ({WORKER}, {WORKER_RESET}) AND {OF_NAME}",
-        (encoded(name),),
-    ):
-        counts[kind][process] = tuple(row)
+    query = f"SELECT place, {', '.join(COUNTS)} FROM counts WHERE kind = {WORKER} AND {OF_NAME}"
+    counts = {process: tuple(row) for process, *row in db.execute(query, (encoded(name),))}
     found = []
     for process, *gauges in db.execute(
         f"SELECT process, {_TOGETHER} FROM workers WHERE {OF_NAME} GROUP BY process", (encoded(name),)
     ):
         if process in living:
             one = Sum(gauges=dict(zip(GAUGES_OF_WORKER, gauges, strict=True)))
-            one.counts = counts[WORKER].get(process, NOTHING)
-            one.base = counts[WORKER_RESET].get(process, NOTHING)
+            one.counts = counts.get(process, NOTHING)
             found.append((one, {"worker": process, **living[process]._asdict()}))
     return found
 

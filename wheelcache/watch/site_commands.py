@@ -1,11 +1,10 @@
-"""The commands that show or reset the figures of a site, clear caches or purge pages, for both frameworks.
+"""The commands that show the figures of a site, clear caches or purge pages, for both frameworks.
 
 With ``--json``, the figures and ``misses`` are the documents that ``documents`` describes. More keys may be added.
 
 - ``compare``: a list with the document of ``comparison`` for each cache, and its name as ``cache``.
 - ``clear``, ``purge``: a list with an object for each cache: ``cache``, ``workers`` (the number that was asked, or that
   answered), and ``entries`` or ``pages``.
-- ``reset``: ``cache``, or null for all caches.
 """
 
 from __future__ import annotations
@@ -19,17 +18,19 @@ from wheelcache.pages.page_stats import PageStats
 from wheelcache.pages.reasons import REASONS
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.watch import comparison, documents
+from wheelcache.watch.causes import name_of
 from wheelcache.watch.console import (
     CommandFailed,
     Report,
     Row,
     Table,
+    count_of,
     date_of,
     printable,
     size_in_words,
     user_name,
 )
-from wheelcache.watch.event_log import CLEARED, MAX_EVENTS, RESET
+from wheelcache.watch.event_log import CLEARED, MAX_EVENTS
 from wheelcache.watch.figures import CacheFigures
 from wheelcache.watch.inquiries import CLEAR, PURGE, ask
 from wheelcache.watch.observers import observer_of
@@ -55,12 +56,21 @@ GROUP: Final = (
     "hit_ratio",
     "main_cause",
     "loads",
+    "load_failures",
     "load_seconds",
     "refused",
 )
 """The columns of the tables of the causes of misses and of the groups of keys."""
 
-SIDE: Final = ("side", "hit_ratio", "requests_per_second", "load_p50_ms", "load_p90_ms", "computing_per_minute")
+SIDE: Final = (
+    "side",
+    "hit_ratio",
+    "requests",
+    "requests_per_second",
+    "load_p50_ms",
+    "load_p90_ms",
+    "computing_per_minute",
+)
 CHANGE: Final = ("group_of_keys", "miss_ratio_before", "miss_ratio_after", "main_cause")
 """The columns of the tables of a comparison."""
 
@@ -77,19 +87,18 @@ def figures(caches: Caches) -> Report:
     site = Site(caches, Own.NONE)
     document = {
         "at": SystemClock.time(),
-        "since": site.reset_at,
         "looked_in": [str(each.directory) for each in site.files],
-        "problems": list(map(str, problems_of(site, site.recent(), site.events(MAX_EVENTS)))),
+        "problems": list(map(str, problems_of(site, site.events(MAX_EVENTS)))),
         "caches": [documents.cache(each, site.workers(each.name)) for each in site.caches],
     }
     return Report(document, [*_view(document, site)], site.nothing_found)
 
 
 def _view(document: Row, site: Site) -> Iterator[str | Table]:
-    found, since = site.caches, document["since"]
+    found = site.caches
     if not found:
         return
-    yield "\n".join(document["problems"]) or headline((), [each.name for each in found])
+    yield "\n".join(map(printable, document["problems"])) or headline((), [each.name for each in found])
     sections = [
         [_row(each["name"], each["total"]), *(_row(f"  {one['pid']}", one) for one in each["workers"])]
         for each in document["caches"]
@@ -108,11 +117,10 @@ def _view(document: Row, site: Site) -> Iterator[str | Table]:
         if figures.stats.pages is not None:
             yield pages_in_words(figures.name, figures.stats.pages)
     started = min((each.since for each in found if each.since is not None), default=site.time)
-    counted = f"since {date_of(started)}" if since is None else f"since the reset, {date_of(since)}"
-    for each in found:
-        if each.reset_at is not None and each.reset_at != since:
-            counted += f", {each.name!r} since its reset, {date_of(each.reset_at)}"
-    yield f'Counted {counted}, including workers that have exited; "now" and "per second" refer to the last minute.'
+    yield (
+        f'Counted since {date_of(started)}, including workers that have exited; "now" and "per second" refer to the '
+        "last minute."
+    )
 
 
 def _row(head: str, figures: Row) -> Row:
@@ -174,7 +182,7 @@ def misses(caches: Caches, name: str | None) -> Report:
 def _misses(found: Row) -> Iterator[str | Table]:
     misses, by_cause = found["misses"], sorted(found["misses_by_cause"].items(), key=lambda each: -each[1])
     yield f"Cache {found['cache']!r}: {misses:,} of {found['requests']:,} look-ups missed"
-    causes = [{"cause": cause, "misses": number, "share": number / misses} for cause, number in by_cause if number]
+    causes = [{"cause": name_of(cause), "misses": n, "share": n / misses} for cause, n in by_cause if n]
     groups = [{**each, **_shown_of_group(each)} for each in found["groups"]]
     yield from (Table([rows], columns) for rows, columns in ((causes, CAUSE), (groups, GROUP)) if rows)
     yield from (f"{each[0].upper()}{each[1:]}" for each in found["advice"])
@@ -182,7 +190,7 @@ def _misses(found: Row) -> Iterator[str | Table]:
 
 def _shown_of_group(group: Row) -> Row:
     cause, number = max(group["misses_by_cause"].items(), key=lambda pair: pair[1])
-    main_cause = f"{cause} {number / group['misses']:.1%}" if number else None
+    main_cause = f"{name_of(cause)} {number / group['misses']:.1%}" if number else None
     return {GROUP[0]: group["name"] or "(other)", "main_cause": main_cause}
 
 
@@ -200,18 +208,17 @@ def compare(caches: Caches, name: str | None, before: float | None) -> Report:
     if before is None and not releases:
         raise CommandFailed("No start of a release is known. --before compares with a time.")
     mark = releases[-1] if before is None else Release(before, "")
-    compared = {each.name: comparison.compare(site, each, mark) for each in found}
-    document = [{"cache": name, **each} for name, each in compared.items() if each is not None]
+    compared = [{"cache": each.name, **comparison.compare(site, each, mark)} for each in found]
+    document = [each for each in compared if each["before"] is not None]
     if not document:
-        raise CommandFailed(
-            f"There is less than a minute to compare before or after {date_of(mark.at)}, or there were no look-ups "
-            "before."
-        )
+        raise CommandFailed(compared[0]["sentence"])
     return Report(document, [part for each in document for part in _compared(each)])
 
 
 def _compared(found: Row) -> Iterator[str | Table]:
-    yield f"Cache {found['cache']!r}, {found['seconds']:,} seconds each: {printable(found['sentence'])}"
+    release = f" (release {printable(found['release'])})" if found["release"] else ""
+    since, sentence = date_of(found["at"]), printable(found["sentence"])
+    yield f"Cache {found['cache']!r} since {since}{release}, {found['seconds']:,} seconds each: {sentence}"
     sides = [{"side": side, **found[side]} for side in ("before", "after")]
     yield Table([sides], SIDE)
     groups = [
@@ -219,7 +226,7 @@ def _compared(found: Row) -> Iterator[str | Table]:
             "group_of_keys": each["name"] or "(other)",
             "miss_ratio_before": each["before"],
             "miss_ratio_after": each["after"],
-            "main_cause": each["cause"],
+            "main_cause": None if each["cause"] is None else name_of(each["cause"]),
         }
         for each in found["groups"]
     ]
@@ -251,14 +258,16 @@ def clear(caches: Caches, name: str | None) -> Report:
             size = shared.stats().size
             observer_of(shared).run(CLEAR)
             document.append({"cache": each, "workers": 1, "entries": size})
-            view.append(f"{each!r}: removed {size:,} entries.")
+            view.append(f"{each!r}: removed {count_of(size, 'entry', 'entries')}.")
             continue
         found = figures[each]
         site.ask(CLEAR, each)
         many = f"{found.workers} workers" if found.workers > 1 else f"worker {next(iter(found.processes)).pid}"
         size, within = found.stats.size, 2 * INTERVAL
         document.append({"cache": each, "workers": found.workers, "entries": size})
-        view.append(f"{each!r}: asked {many} to remove {size:,} entries, within {within:g} seconds.")
+        view.append(
+            f"{each!r}: asked {many} to remove {count_of(size, 'entry', 'entries')}, within {within:g} seconds."
+        )
     return Report(document, view)
 
 
@@ -277,34 +286,23 @@ def purge(caches: Caches, name: str | None, target: str) -> Report:
     site, found = _named(caches, name, alive=True)
     document, view, failures = [], [], []
     for each in found:
-        if each.counted.pages is None:
+        if each.stats.pages is None:
             continue
         site.note(PURGE, f"{user_name()}: {target}", each.name)
         answers = ask(site, site.workers_to_ask(each.name), each.name, {"kind": PURGE, "target": target})
         failures += answers.failures
         removed = sum(answer["purged"] for _, answer in answers.good)
         is_empty = not removed and not answers.failures
-        outcome = "nothing was stored" if is_empty else f"removed {removed:,} pages in {len(answers.good)} workers"
+        outcome = (
+            "nothing was stored"
+            if is_empty
+            else f"removed {count_of(removed, 'page')} in {count_of(len(answers.good), 'worker')}"
+        )
         view.append(f"{each.name!r}: {outcome} for {target}.")
         document.append({"cache": each.name, "workers": len(answers.good), "pages": removed})
     if not document:
-        failures = ["There is no worker with an HTTP cache to ask."]
+        failures = ["No running worker has an HTTP cache."]
     return Report(document, view, "\n".join(failures) or None)
-
-
-def reset(caches: Caches, name: str | None) -> Report:
-    """Reset the figures of the cache ``name``, or of every cache if it is None.
-
-    The dashboard and the terminal then count from zero. Metrics are not reset.
-
-    Raises:
-        CommandFailed: if no worker has the cache.
-        OSError, FileUnusable: if the reset cannot be stored.
-    """
-    site, _ = _named(caches, name)
-    site.reset(name)
-    site.note(RESET, user_name(), name)
-    return Report({"cache": name}, [f"The figures{'' if name is None else f' of {name!r}'} start from zero."])
 
 
 def _named(caches: Caches, name: str | None, *, alive: bool = False) -> tuple[Site, list[CacheFigures]]:

@@ -51,13 +51,6 @@ class Span(NamedTuple):
         fits = (each for each in LENGTHS if each >= self.step and (self.until - self.since) / each <= most)
         return self._replace(step=next(fits, LENGTHS[-1]))
 
-    def beginning_at(self, at: float) -> Span:
-        """Return the span without the steps that began before a moment."""
-        starts = range(self.since, self.until, self.step)
-        return (
-            self if at <= self.since else self._replace(since=next((each for each in starts if each >= at), self.until))
-        )
-
 
 class Within:
     """The figures of a cache in a span.

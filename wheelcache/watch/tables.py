@@ -2,19 +2,18 @@
 
 - ``counts``: all counts, in rows of equal shape that can be added up. ``kind`` is the period of a row: ``TOTAL``, since
   the file was made; the seconds of a step, whose start is in ``place``; or ``WORKER``, the life of one process, whose
-  number is in ``place``. ``RESET`` and ``WORKER_RESET`` rows are copies of the ``TOTAL`` and ``WORKER`` rows at the
-  time of a reset.
+  number is in ``place``.
 - ``caches``: the names, the settings that were published last, and the time since which there are counts.
 - ``processes``: the processes that publish.
 - ``workers``: the gauges of each cache in each process.
-- ``resets``: the time when the figures of a cache were reset. Cache 0 stands for all caches.
 - ``paths``: the paths with most responses that were not stored, by reason, and with most variants, by header: see
-  ``page_paths``. A reset removes them.
+  ``page_paths``.
 - ``group_names``, ``groups``, ``group_hours``: the counts of the groups of keys, in total and by steps: see
   ``key_groups``.
 - ``releases``: the starts of workers with another release: see ``releases``.
-- ``rehearsals`` and ``modes``: the results of rehearsals, and the modes of HTTP caches: see ``rehearsals``. A reset
-  removes the results.
+- ``rehearsals`` and ``modes``: the results of rehearsals, and the modes of HTTP caches: see ``rehearsals``.
+- ``key_samples``: hashes of some keys of each cache in each process, and its misses of values that others have: see
+  ``key_samples``.
 - ``events``: recent events. ``inquiries`` and ``answers``: see ``inquiries``.
 
 A process that opens the file parses the whole schema. A table with a column for each count takes 50 us, so there is one
@@ -46,9 +45,7 @@ KEPT: Final = HOUR + LONG_STEP
 """Seconds for which the shorter steps are kept: a little more than an hour, since charts may end some seconds ago."""
 
 TOTAL: Final = 0
-RESET: Final = 1
-WORKER: Final = 2
-WORKER_RESET: Final = 3
+WORKER: Final = 1
 
 LEVELS: Final = ("entries", "memory", "started", "killed")
 """The columns in addition to the counts. Of a step: entries and bytes at its end (0 bytes unless entries are
@@ -83,7 +80,7 @@ PUBLISHED: Final = "UPDATE caches SET published = ? WHERE id IN"
 OF_NAME: Final = "cache = (SELECT id FROM caches WHERE name = ?)"
 """The condition for the rows of a cache. The argument is its encoded name."""
 
-OF_WORKER: Final = f"counts WHERE kind IN ({WORKER}, {WORKER_RESET}) AND place"
+OF_WORKER: Final = f"counts WHERE kind = {WORKER} AND place"
 
 
 def _columns(*names: str) -> str:
@@ -100,7 +97,6 @@ CREATE TABLE processes (
 CREATE TABLE workers (
     process INTEGER, number INTEGER, cache INTEGER, {_columns(*GAUGES_OF_WORKER)},
     PRIMARY KEY (process, number)) WITHOUT ROWID;
-CREATE TABLE resets (cache INTEGER PRIMARY KEY, at DEFAULT 0);
 CREATE TABLE paths (
     cache INTEGER, kind TEXT, name BLOB, document DEFAULT '', PRIMARY KEY (cache, kind, name)) WITHOUT ROWID;
 CREATE TABLE group_names (id INTEGER PRIMARY KEY, cache INTEGER, name TEXT, UNIQUE (cache, name));
@@ -111,6 +107,9 @@ CREATE TABLE group_hours (
     hour INTEGER, cache INTEGER, name INTEGER, {_columns(*COUNTS_OF_GROUP)}, minutes BLOB,
     PRIMARY KEY (hour, cache, name));
 CREATE TABLE releases (at DEFAULT 0, name DEFAULT '');
+CREATE TABLE key_samples (
+    process INTEGER, number INTEGER, cache INTEGER, held BLOB, counts TEXT,
+    PRIMARY KEY (process, number)) WITHOUT ROWID;
 CREATE TABLE rehearsals (
     cache INTEGER, view TEXT, kind TEXT, {_columns("number", "since")}, document DEFAULT '{{}}',
     PRIMARY KEY (cache, view, kind)) WITHOUT ROWID;

@@ -56,13 +56,13 @@ def tidy(db: sqlite3.Connection, file: SiteFile, own: int) -> None:
 _LEFT: Final = (
     "DELETE FROM workers WHERE process NOT IN (SELECT id FROM processes)",
     f"DELETE FROM {OF_WORKER} NOT IN (SELECT id FROM processes)",
+    "DELETE FROM key_samples WHERE process NOT IN (SELECT 0 UNION SELECT id FROM processes)",
     """DELETE FROM caches WHERE id NOT IN (SELECT cache FROM workers)
         AND id NOT IN (SELECT id FROM caches ORDER BY published DESC LIMIT :names)""",
     *(
         f"DELETE FROM {table} WHERE cache NOT IN (SELECT id FROM caches)"
         for table in ("counts", "paths", "groups", "group_hours", "group_names", "rehearsals", "modes")
     ),
-    "DELETE FROM resets WHERE cache != 0 AND cache NOT IN (SELECT id FROM caches)",
 )
 
 

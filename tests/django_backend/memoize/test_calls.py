@@ -98,7 +98,7 @@ def test_a_function_receives_the_previous_value_and_may_keep_it(clock, site):
 
 @needs("fill_waits")
 @pytest.mark.parametrize("grace", [{f"memoize.{__name__}": 30, "memoize.other": 0}, {"memoize.": 30}])
-def test_with_fill_grace_the_first_caller_computes_and_the_others_get_the_old_value(clock, in_thread, grace):
+def test_with_grace_the_first_caller_computes_and_the_others_get_the_old_value(clock, in_thread, grace):
     options = {"JITTER": 0, "FILL_WAIT": {"memoize.": 1000}, "GRACE": grace}
     caches_setting = {"default": wheel(BACKEND=WHEEL, OPTIONS=options)}
     began, may_end, received = threading.Event(), threading.Event(), []

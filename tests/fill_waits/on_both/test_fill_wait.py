@@ -18,7 +18,7 @@ def cache(make):
     return make(fill_wait=LONG)
 
 
-TAKES = "a number of seconds >= 0, or a dict of key prefixes (strings) to such numbers"
+TAKES = "a number of seconds >= 0, or a dict of 'pages', 'fragments' and key prefixes (strings) to such numbers"
 
 # Wrong values, and the part that the error shows: the number, for a dict with a wrong number.
 WRONG = [
@@ -36,11 +36,12 @@ def test_a_wrong_fill_wait_is_an_error_that_names_it_and_what_it_takes_and_got(a
             assert part in str(refused.value)
 
 
-@pytest.mark.parametrize("off", [{}, {"fill_wait": 0}, {"fill_wait": {}}, {"fill_wait": {"": 0, "key": 0.0}}])
+@pytest.mark.parametrize("off", [0, {}, {"": 0, "key": 0.0}, {"pages": 0, "fragments": 0}])
 def test_without_fill_wait_no_caller_has_a_lease(make, off):
-    cache = make(**off)
-    assert cache.get("key") is None
-    assert not is_leased(cache.engine, cache.key("key"))
+    cache = make(fill_wait=off)
+    for key in ("key", "views.decorators.cache.cache_page", "view/", "template.cache.", "_template_fragment_cache_"):
+        assert cache.get(key) is None
+        assert not is_leased(cache.engine, cache.key(key))
 
 
 def test_of_the_prefixes_of_a_key_the_longest_says_how_long_is_waited(make, in_thread, clock):

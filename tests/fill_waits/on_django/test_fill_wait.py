@@ -25,7 +25,6 @@ from tests.caches import is_leased
 from tests.django_backend.conftest import finish_request
 from tests.engines import engine
 from tests.fill_waits.on_both.test_fill_wait import check_that_one_waiter_goes_on
-from tests.snippets import ROOT, snippets
 from tests.waiting import PATIENCE, THREADS, auntil_waiting, until_waiting
 from wheelcache.django_backend import memoize
 
@@ -50,9 +49,10 @@ def test_waits_that_mean_the_same_share_a_store_and_a_wrong_one_is_refused_thoug
 
     alike = [{"a": 1, "b": 2, "long": 3}, {"long": 3.0, "a": 1.0, "b": 2}, {"b": 2, "a": 1, "long": 3}]
     off = [0, {"a": 0}, {}]
+    by_default = {"fragments": 5, "pages": 5.0}
     assert len(stores(*alike)) == len(stores(5, {"": 5.0})) == len(stores(*off)) == 1
     assert len(stores(alike[0], 5, 0)) == 3
-    assert id(make(location="waits").store) in stores(0)
+    assert id(make(location="waits").store) in stores(by_default)
     stores(1, {"a": 1})
     for wrong in (True, {"a": True}):
         with pytest.raises(ImproperlyConfigured, match="FILL_WAIT"):
@@ -104,16 +104,6 @@ def test_if_the_holder_gives_up_one_waiter_goes_on_and_the_end_of_another_reques
     # request_finished reaches those that Django made.
     cache = site(FILL_WAIT=LONG, JITTER=0)
     check_that_one_waiter_goes_on(cache, give_up, in_thread)
-
-
-def test_the_settings_of_the_readme_lease_pages_and_fragments_but_no_key_that_may_never_be_set(make):
-    (published,) = (each for each in snippets(ROOT / "README.md").values() if "CACHES =" in each)
-    names = {"INSTALLED_APPS": []}
-    exec(published, names)
-    cache = make({"FILL_WAIT": names["CACHES"]["default"]["OPTIONS"]["FILL_WAIT"]})
-    for key, waits in ((HEADERS, True), ("template.cache.name.1", True), ("maintenance", False)):
-        assert cache.get(key) is None
-        assert is_leased(engine(cache), f":1:{key}") is waits
 
 
 # Pages: two keys each, the list of headers and the page
@@ -171,7 +161,7 @@ class Render:
         return name
 
 
-@pytest.mark.parametrize("waits", [LONG, {"template.cache.": LONG}])
+@pytest.mark.parametrize("waits", [LONG, {"fragments": LONG}])
 def test_fragments_one_in_another_are_rendered_once_by_one(site, together, waits):
     site(FILL_WAIT=waits)
     render = Render()
@@ -182,7 +172,7 @@ def test_fragments_one_in_another_are_rendered_once_by_one(site, together, waits
 def test_a_page_is_made_at_most_twice_for_each_value_of_its_header_though_its_template_is_rendered_after_the_view(
     site, together
 ):
-    site(FILL_WAIT={PAGES: LONG})
+    site(FILL_WAIT={"pages": LONG})
     # The first of all learns on which headers the page depends, before any other may know its key.
     first = threading.Lock()
 
@@ -240,7 +230,7 @@ def a_fragment(count):
 
 
 @pytest.mark.parametrize(("site_of", "makers"), [(a_cached_page, 2), (a_fragment, 1), (a_memoized_function, 1)])
-def test_with_fill_grace_an_expired_page_is_made_by_one_or_two_and_no_other_visitor_waits(
+def test_with_grace_an_expired_page_is_made_by_one_or_two_and_no_other_visitor_waits(
     site, clock, together, site_of, makers
 ):
     # A store of its own, whose time is that of this test.
@@ -318,7 +308,7 @@ def test_aget_hits_and_misses_as_get_does(make):
     assert (stats.hits, stats.misses) == (3, 2)
 
 
-def test_with_fill_grace_tasks_get_the_old_value_while_one_of_them_computes(site, clock):
+def test_with_grace_tasks_get_the_old_value_while_one_of_them_computes(site, clock):
     cache = site("tasks", FILL_WAIT=LONG, GRACE=30, JITTER=0)
     cache.set("key", "old", 60)
     clock.advance(60)

@@ -43,8 +43,7 @@ def texts(in_thread):
 
 
 def test_without_fill_wait_no_lease_is_looked_for_at_the_end_of_an_app_context(make_app):
-    for options in ({}, {"fill_wait": 0}):
-        assert end_leases not in make_app(CACHE_OPTIONS=options)[0].teardown_appcontext_funcs
+    assert end_leases not in make_app(CACHE_OPTIONS={"fill_wait": 0})[0].teardown_appcontext_funcs
     assert end_leases in make_app(CACHE_OPTIONS={"fill_wait": 5})[0].teardown_appcontext_funcs
 
 

@@ -34,7 +34,7 @@ CALLS = {
 
 
 @pytest.mark.parametrize("adapter", WITH_ASYNC.values(), ids=WITH_ASYNC)
-@pytest.mark.parametrize("options", [{}, {"fail_safe": True}], ids=["plain", "fail-safe"])
+@pytest.mark.parametrize("options", [{}, {"fail_safe": 300}], ids=["plain", "fail-safe"])
 def test_an_exception_that_is_not_the_stores_reaches_the_caller_of_every_method_and_opens_no_breaker(
     over, adapter, options, caplog
 ):
@@ -55,7 +55,7 @@ def test_an_exception_that_is_not_the_stores_reaches_the_caller_of_every_method_
 @pytest.mark.parametrize("name", ["get", "get_many"])
 @pytest.mark.parametrize("adapter", TIERS.values(), ids=TIERS)
 def test_the_threads_that_wait_for_the_read_of_an_interrupted_one_read_for_themselves(over, adapter, in_thread, name):
-    tier = over(adapter, fail_safe=True)
+    tier = over(adapter, fail_safe=300)
     tier.behind.set("other", 1)
     reading, interrupted = threading.Event(), threading.Event()
     read = getattr(tier.noted, name)
@@ -119,10 +119,10 @@ REDISES = [("django", "redis"), ("django", "django-redis"), ("flask", "redis")]
 
 # redis-py leaves a socket open if it is interrupted while it connects.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("options", [{}, {"fail_safe": True}], ids=["plain", "fail-safe"])
+@pytest.mark.parametrize("options", [{}, {"fail_safe": 300}], ids=["plain", "fail-safe"])
 @pytest.mark.parametrize(("name", "kind"), REDISES, ids=[", ".join(each) for each in REDISES])
 def test_a_signal_handler_that_raises_while_redis_does_not_answer_ends_the_call(over, own_redis, name, kind, options):
-    tier = over(TIERS[name], kind, own_redis, l2_timeout=PATIENCE, **options)
+    tier = over(TIERS[name], kind, own_redis, **options)
     tier.set("k", 1)
     with paused(own_redis):
         for call in [*(CALLS[each] for each in ("get", "set", "get_many"))] * FAILURES:

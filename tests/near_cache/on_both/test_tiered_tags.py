@@ -267,7 +267,7 @@ def test_a_tag_applies_to_all_versions(make, version):
 
 @pytest.mark.parametrize("name", TIERS)
 def test_a_drop_in_an_outage_ends_as_a_delete_does(make, name):
-    for options in ({}, {"fail_safe": True}):
+    for options in ({}, {"fail_safe": 300}):
         tier = make(name, "memory", **options)
         tier.backend.set("k", "old", tags=["a"])
         assert tier.get("k") == "old"

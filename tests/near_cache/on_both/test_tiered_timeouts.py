@@ -146,7 +146,7 @@ def test_a_write_that_fails_lengthens_nothing(make, clock):
 
 
 def test_writes_that_the_circuit_breaker_refuses_change_nothing(make, clock):
-    tier = make(l1_timeout=60, fail_safe=True)
+    tier = make(l1_timeout=60, fail_safe=300)
     tier.set("k", 1, 50)
     tier.noted.error = Down()
     for _ in range(5):
@@ -169,7 +169,7 @@ def test_after_a_delete_nothing_is_known_of_what_another_process_sets(make, cloc
 
 
 def test_a_value_that_is_read_but_not_kept_replaces_the_copy_for_outages(make, clock):
-    tier = make(l1_timeout=60, fail_safe=True, grace=100)
+    tier = make(l1_timeout=60, fail_safe=100)
     tier.set("k", "old", 20)
     assert tier.get("k") == "old"
     clock.advance(20)

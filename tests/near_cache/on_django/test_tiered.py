@@ -46,17 +46,17 @@ def refused(**options):
     return str(error.value)
 
 
-@pytest.mark.parametrize("wrong", [None, "", "none", 1, True, ["default"], {}])
+@pytest.mark.parametrize("wrong", ["", "none", 1, True, ["default"], {}])
 def test_l2_must_be_an_alias(wrong):
     for part in ("the cache 'tiered'", "L2", "'default'", repr(wrong)):
         assert part in refused(L2=wrong)
 
 
 def test_l2_must_be_given_and_no_tiered_cache():
-    assert "L2 must be one of 'default', not None" in refused()
+    assert "Set L2 to the alias of another cache, such as your Redis cache ('default')" in refused()
     with override_settings(CACHES={"default": {"BACKEND": TIERED}}), pytest.raises(ImproperlyConfigured) as error:
         caches["default"].get("k")
-    assert "L2 must be the alias of a cache that is not a TieredCache (CACHES has none), not None" in str(error.value)
+    assert "Set L2 to the alias of another cache, such as your Redis cache." in str(error.value)
     for alias in ("tiered", "tiered itself"):
         assert f"L2 must not be a TieredCache itself, as {alias!r} is" in refused(L2=alias)
 
@@ -65,11 +65,6 @@ def test_culling_and_what_is_unknown_are_errors_that_name_the_options_there_are(
     assert "CULL_FREQUENCY" not in OPTIONS
     for name in ("CULL_FREQUENCY", "L1_MAX"):
         assert all(part in refused(L2="default", **{name: 3}) for part in (repr(name), "L1_TIMEOUT", "MAX_ENTRIES"))
-
-
-@pytest.mark.parametrize("wrong", [0, "1", None, True, float("inf"), [1]])
-def test_a_wrong_l2_timeout_is_an_error(wrong):
-    assert f"L2_TIMEOUT must be a number of seconds > 0, not {wrong!r}" in refused(L2="default", L2_TIMEOUT=wrong)
 
 
 class DerivedRedisCache(RedisCache):
@@ -158,7 +153,7 @@ def test_each_socket_has_a_timeout_and_one_given_to_the_l2_wins(made, backend, n
     location = "127.0.0.1:1" if backend == MEMCACHED else "redis://127.0.0.1:1"
     behind = {"BACKEND": backend, "LOCATION": location, "OPTIONS": dict.fromkeys(names, given) if given else {}}
     with override_settings(CACHES={"default": {"BACKEND": LOCMEM}, "behind": behind}):
-        TieredCache(f"{backend} {given}", params_of(L2_TIMEOUT=0.5))
+        TieredCache(f"{backend} {given}", params_of())
         if backend == MEMCACHED:
             options = made[-1]._cache.default_kwargs
         else:
@@ -166,19 +161,19 @@ def test_each_socket_has_a_timeout_and_one_given_to_the_l2_wins(made, backend, n
             options = pool.connection_kwargs
             # redis-py would hold up a request for longer.
             assert pool.make_connection().retry.get_retries() == 0
-    assert [options[name.lower()] for name in names] == [given or 0.5] * 2
+    assert [options[name.lower()] for name in names] == [given or 1] * 2
 
 
 def test_django_redis_has_another_pool_than_an_alias_whose_sockets_wait_for_ever(made, tier, empty_redis):
     url = f"redis://{empty_redis.host}:{empty_redis.port}/0"
     with override_settings(CACHES={"default": {"BACKEND": DJANGO_REDIS, "LOCATION": url}}):
         pools = [client_of(caches["default"]).connection_pool]
-    for location, seconds in ((url, 0.5), ([url], 0.5), (f"{url}?socket_timeout=0.25", 0.25)):
-        tier("django-redis", empty_redis, behind={"LOCATION": location}, l2_timeout=0.5)
+    for location, seconds in ((url, 1), ([url], 1), (f"{url}?socket_timeout=0.25", 0.25)):
+        tier("django-redis", empty_redis, behind={"LOCATION": location})
         pools.append(client_of(next(each for each in made[::-1] if each is not caches["behind"])).connection_pool)
         assert pools[-1] is not pools[0]
         options = pools[-1].connection_kwargs
-        assert (options["socket_timeout"], options["socket_connect_timeout"]) == (seconds, 0.5)
+        assert (options["socket_timeout"], options["socket_connect_timeout"]) == (seconds, 1)
 
 
 def test_a_store_belongs_to_what_its_alias_means_now():
@@ -251,7 +246,7 @@ def test_a_bad_key_warns_at_every_call_as_django_does_and_is_never_copied(tier, 
 
 
 def test_memcached_refuses_bad_keys_and_the_error_is_the_callers(tier, memcached):
-    cache = tier("memcached", memcached, fail_safe=True).backend
+    cache = tier("memcached", memcached, fail_safe=300).backend
     for call in (cache.get, cache.has_key, cache.delete, cache.incr, lambda key: cache.get_many([key])):
         with pytest.raises(Exception, match="will cause errors if used with memcached"):
             call("a b")
@@ -332,12 +327,12 @@ def test_over_memcached_djangos_cache_gives_no_thread_the_answer_of_another(memc
 
 
 def test_a_memcached_that_is_down_is_known_to_be_down(tier):
-    options = {"fail_safe": True, "writes_without_l2": "refuse", "l2_timeout": 0.2}
-    tier = tier("memcached", "127.0.0.1:1", **options)
+    tier = tier("memcached", "127.0.0.1:1")
     for _ in range(5):
         with pytest.raises(Exception, match=r"refused|servers seem to be down|is not called"):
             tier.set("k", 1)
-    assert tier.get("k", "default") == "default"
+        with pytest.raises(Exception, match=r"refused|servers seem to be down"):
+            tier.get("k")
 
 
 @pytest.mark.parametrize("kind", ["redis", "django-redis"])
@@ -364,7 +359,7 @@ def test_a_server_that_is_down_at_the_start_is_found_when_it_comes(own_redis, tr
         "LOCATION": f"redis://{own_redis.host}:{own_redis.port}/0",
     }
     with override_settings(CACHES={"default": {"BACKEND": LOCMEM}, "behind": behind}):
-        tier = TierOnDjango(TieredCache(f"{kind} is down", params_of(FAIL_SAFE=True)), f"{kind} is down")
+        tier = TierOnDjango(TieredCache(f"{kind} is down", params_of(FAIL_SAFE=300)), f"{kind} is down")
         assert tier.get("k", "default") == "default"
         own_redis.start()
         assert until(lambda: tier.set("k", 1) or (tier.get("k") == 1 and tier.copies() == [":1:k"]))

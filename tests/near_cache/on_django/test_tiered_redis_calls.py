@@ -163,7 +163,7 @@ def test_a_wrong_pattern_reaches_neither_redis_nor_the_copies(front, call):
 
 
 def test_an_outage_with_fail_safe_looks_like_an_empty_cache(tier, own_redis):
-    front = tier("django-redis", own_redis, fail_safe=True)
+    front = tier("django-redis", own_redis, fail_safe=300)
     copied(front, "key")
     own_redis.kill()
     cache = front.backend

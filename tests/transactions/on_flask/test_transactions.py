@@ -25,11 +25,12 @@ OPTIONS = {"transactions": True, "jitter": 0, "figures_dir": None}
 def site(request, tmp_path):
     """The names that the recipe defines."""
     database, options = f"sqlite:///{tmp_path / 'database'}", dict(OPTIONS)
-    recipe = RECIPE.replace('"sqlite://"', repr(database))
+    backend = "WheelCache"
     if request.param == "tiered":
-        options["l2"] = "SimpleCache"
-        recipe = recipe.replace("wheelcache.flask_backend.WheelCache", "wheelcache.flask_backend.TieredCache")
-        assert "TieredCache" in recipe
+        backend, options["l2"] = "TieredCache", "SimpleCache"
+    recipe = RECIPE.replace('"sqlite://"', repr(database))
+    recipe = recipe.replace("wheelcache.flask_backend.HostCache", f"wheelcache.flask_backend.{backend}")
+    assert backend in recipe
     recipe = recipe.replace('{"transactions": True}', repr(options))
     assert repr(database) in recipe
     assert repr(options) in recipe

@@ -10,7 +10,7 @@ CONFIG = re.compile(r'id="config">(.*?)</script>', re.DOTALL)
 PAGE = "/wheelcache/"
 FIGURES = f"{PAGE}figures.json"
 READS = [PAGE, FIGURES, *(f"{PAGE}{each}" for each in ASSETS)]
-CLEAR, PURGE, RESET = (f"{PAGE}{each}" for each in ("clear", "purge", "reset"))
+CLEAR, PURGE = (f"{PAGE}{each}" for each in ("clear", "purge"))
 INSPECT, ANSWERS = (f"{PAGE}{each}" for each in ("inspect", "answers"))
 SENT = {HEADER: "1"}
 """The header with which the page sends its requests."""

@@ -45,11 +45,11 @@ class Granted:
 class DjangoSite:
     user = "ann"
 
-    def __init__(self, stack, figures_dir, name="atlas", *middleware, inspect=False, grant=OPERATE, **settings):
+    def __init__(self, stack, figures_dir, name="atlas", *middleware, grant=OPERATE, **settings):
         self.stack = stack
         stack.callback(GRANTED.clear)
         GRANTED[:] = grant or ()
-        options = {"FIGURES_DIR": figures_dir, "INSPECT": inspect}
+        options = {"FIGURES_DIR": figures_dir}
         cache = {"BACKEND": "wheelcache.django_backend.WheelCache", "LOCATION": name, "OPTIONS": options}
         stack.enter_context(
             override_settings(
@@ -82,23 +82,20 @@ class GuardedDjangoSite(DjangoSite):
 
     user = "the dashboard, from 127.0.0.1"
 
-    def __init__(self, stack, figures_dir, name="atlas", inspect=False, grant=OPERATE):
+    def __init__(self, stack, figures_dir, name="atlas", grant=OPERATE):
         empty = dict.fromkeys(("INSTALLED_APPS", "AUTHENTICATION_BACKENDS", "MIDDLEWARE"), ())
         settings = {**empty, "WHEELCACHE_DASHBOARD_GUARD": lambda request: grant}
-        super().__init__(stack, figures_dir, name, inspect=inspect, **settings)
+        super().__init__(stack, figures_dir, name, **settings)
 
 
 class FlaskSite:
     user = "the dashboard, from 127.0.0.1"
 
-    def __init__(self, stack, figures_dir, name="atlas", inspect=False, grant=OPERATE):
+    def __init__(self, stack, figures_dir, name="atlas", grant=OPERATE):
         self.app = flask.Flask(name)
         self.app.config.update(
             CACHE_TYPE="wheelcache.flask_backend.WheelCache",
-            CACHE_OPTIONS={
-                "figures_dir": figures_dir,
-                "inspect": inspect,
-            },
+            CACHE_OPTIONS={"figures_dir": figures_dir},
             SECRET_KEY="not secret",
         )
         cache = flask_caching.Cache(self.app)

@@ -18,7 +18,6 @@ from tests.watch.on_both.dashboard_page import (
     PAGE,
     PURGE,
     READS,
-    RESET,
     has_the_headers,
 )
 from tests.watch.on_both.dashboard_sites import GUARDED, FlaskSite, config_of, figures, press
@@ -30,7 +29,7 @@ from wheelcache.watch.site import Site
 
 pytestmark = pytest.mark.pairs(full="make_site", of="make_site")
 
-ACTIONS = [CLEAR, PURGE, RESET]
+ACTIONS = [CLEAR, PURGE]
 
 
 @pytest.fixture
@@ -42,7 +41,7 @@ def site(make_site, tmp_path):
 
 
 def is_untouched(site):
-    return site.cache.get("k") == "v" and figures(site)["since"] is None
+    return site.cache.get("k") == "v"
 
 
 def test_all_is_there_with_its_type_and_its_headers_and_head_has_no_body(site):
@@ -139,14 +138,10 @@ def test_the_buttons_say_what_they_did_and_it_is_logged(site, caplog):
     assert status == 200
     assert re.fullmatch(r"Cleared atlas\. Takes effect in worker \d+, the only one\.", answer["message"])
     assert site.cache.get("k") is None
-    assert press(site, RESET) == (200, {"message": "The figures start from zero."})
-    assert figures(site)["caches"][0]["total"]["misses"] == 0
     told = [(each["kind"], each["cache"], each["text"]) for each in figures(site)["events"]]
-    assert told[:2] == [("reset", None, f"by {site.user}"), ("cleared", "atlas", f"by {site.user}")]
+    assert told[0] == ("cleared", "atlas", f"by {site.user}")
     logged = [each.getMessage() for each in caplog.records if each.name == "wheelcache"]
-    assert logged == [
-        f"{site.user!r} {done} from the dashboard" for done in ("cleared the cache 'atlas'", "reset the figures")
-    ]
+    assert logged == [f"{site.user!r} cleared the cache 'atlas' from the dashboard"]
 
 
 @pytest.fixture
@@ -206,7 +201,7 @@ def test_the_settings_are_told_as_they_are_spelled_with_what_is_set(site, tmp_pa
     found = {name.lower(): (value, is_default) for name, value, is_default, _ in card["settings"]}
     assert found["figures_dir"] == (str(tmp_path / "figures"), False)
     assert found["jitter"] == ("0.05", True)
-    assert found["fill_wait"] == ("0", True)
+    assert found["grace"] == ("0", True)
     assert all(meaning for *_, meaning in card["settings"])
 
 
@@ -237,18 +232,10 @@ def test_an_unknown_cache_is_404_whatever_it_is_called(site, name, caplog):
     assert not [each for each in caplog.records if each.name == "wheelcache"]
 
 
-def test_where_nothing_is_published_a_reset_is_409(make_site):
-    status, answer = press(make_site(None, "not published"), RESET)
-    assert status == 409
-    assert answer["error"].startswith("These caches do not publish")
-
-
 @pytest.mark.parametrize("error", [FileUnusable("it is another user's"), PermissionError(13, "Permission denied")])
 def test_where_files_cannot_be_used_it_says_so(site, monkeypatch, error):
     def fail(*args, **options):
         raise error
 
-    for name in ("ask", "reset"):
-        monkeypatch.setattr(Site, name, fail)
-    for url in (CLEAR, RESET):
-        assert press(site, url, {"cache": "atlas"}) == (503, {"error": str(error)})
+    monkeypatch.setattr(Site, "ask", fail)
+    assert press(site, CLEAR, {"cache": "atlas"}) == (503, {"error": str(error)})

@@ -16,7 +16,6 @@ from tests.watch.on_both.dashboard_page import (
     PAGE,
     PURGE,
     READS,
-    RESET,
     SENT,
     has_the_headers,
 )
@@ -25,7 +24,7 @@ from wheelcache.watch.dashboard.permissions import Permission
 from wheelcache.watch.dashboard.responses import FORGED, HEADERS
 from wheelcache.watch.publisher import INTERVAL
 
-ACTIONS = [CLEAR, PURGE, RESET, INSPECT, ANSWERS]
+ACTIONS = [CLEAR, PURGE, INSPECT, ANSWERS]
 DELETE = {"cache": "atlas", "action": "delete", "kind": "pattern", "text": "*"}
 HOST = {"Host": "example.com"}
 PROXIED = {"Host": "internal:8000", "X-Forwarded-Host": "public.example"}
@@ -76,7 +75,7 @@ GENUINE = {
 def site(make_site, tmp_path, settings):
     """A site whose user has all permissions."""
     settings.ALLOWED_HOSTS = ["*"]
-    site = make_site(tmp_path / "figures", inspect=True, grant=frozenset(Permission))
+    site = make_site(tmp_path / "figures", grant=frozenset(Permission))
     site.cache.set("k", "v")
     return site
 
@@ -85,7 +84,7 @@ def is_untouched(site, clock):
     """Return whether no request had an effect, even in the workers that act later."""
     clock.advance(2 * INTERVAL)
     events = [each["kind"] for each in figures(site)["events"] if each["kind"] != "started"]
-    return site.cache.get("k") == "v" and figures(site)["since"] is None and events == []
+    return site.cache.get("k") == "v" and events == []
 
 
 class Unreadable:
@@ -124,11 +123,11 @@ def test_no_form_of_another_site_is_taken_whatever_its_type(site, clock):
 
 
 def test_behind_a_proxy_that_changes_the_host_the_site_has_to_trust_its_header(site):
-    status, answer = press(site, RESET, **PROXIED, Origin="https://public.example")
+    status, answer = press(site, CLEAR, {"cache": "atlas"}, **PROXIED, Origin="https://public.example")
     assert (status, answer) == (403, {"error": FORGED})
     site.trust_proxy()
-    assert press(site, RESET, **PROXIED, Origin="https://public.example")[0] == 200
-    assert press(site, RESET, **PROXIED, Origin="https://evil.example")[0] == 403
+    assert press(site, CLEAR, {"cache": "atlas"}, **PROXIED, Origin="https://public.example")[0] == 200
+    assert press(site, CLEAR, {"cache": "atlas"}, **PROXIED, Origin="https://evil.example")[0] == 403
 
 
 def test_no_preflight_is_granted(site, clock):
@@ -142,7 +141,7 @@ def test_no_preflight_is_granted(site, clock):
 
 def test_there_is_nothing_to_steal(site):
     """The page contains no token, and neither a page nor a button sets a cookie."""
-    assert config_of(site, site.browser()).keys() == {"may_operate", "may_inspect", "reasons"}
+    assert config_of(site, site.browser()).keys() == {"may_operate", "may_inspect", "causes", "reasons"}
     for method, urls in (("get", READS), ("post", ACTIONS)):
         for url in urls:
             assert "Set-Cookie" not in site.ask(site.browser(), method, url, headers=SENT)[1]
@@ -164,7 +163,7 @@ def test_what_is_read_is_only_read_and_actions_are_only_posted(site, clock):
 
 def test_unknown_methods_do_nothing(site, clock):
     for method in ("TRACE", "PROPFIND", "GE T", "\xe9"):
-        for url in (PAGE, FIGURES, CLEAR, RESET):
+        for url in (PAGE, FIGURES, CLEAR):
             status, _, text = site.ask(site.browser(), "post", url, headers=SENT, environ={"REQUEST_METHOD": method})
             assert (status, "config" in text) == (405, False)
     assert is_untouched(site, clock)
@@ -197,7 +196,6 @@ NEEDED = [
     (INSPECT, DELETE, {"inspect", "operate"}),
     (PURGE, {"cache": "atlas", "target": "example.com"}, {"operate"}),
     (CLEAR, {"cache": "atlas"}, {"operate"}),
-    (RESET, {}, {"operate"}),
 ]
 SUBSETS = [frozenset(each) for each in chain.from_iterable(combinations(Permission, number) for number in range(4))]
 
@@ -205,7 +203,7 @@ SUBSETS = [frozenset(each) for each in chain.from_iterable(combinations(Permissi
 @pytest.mark.parametrize("granted", SUBSETS, ids=lambda each: "+".join(sorted(each)) or "none")
 def test_each_right_permits_its_own_requests_and_no_others(make_site, tmp_path, clock, caplog, granted):
     caplog.set_level(logging.INFO, "wheelcache")
-    site = make_site(tmp_path / "figures", inspect=True, grant=granted)
+    site = make_site(tmp_path / "figures", grant=granted)
     site.cache.set("k", "v")
     caplog.clear()
     for url in READS:
@@ -229,7 +227,7 @@ def test_each_right_permits_its_own_requests_and_no_others(make_site, tmp_path, 
     logged = [
         each for each in caplog.records if each.name == "wheelcache" and "from the dashboard" in each.getMessage()
     ]
-    assert len(logged) == 2 * ("operate" in granted) + ("inspect" in granted) + ({"inspect", "operate"} <= granted)
+    assert len(logged) == ("operate" in granted) + ("inspect" in granted) + ({"inspect", "operate"} <= granted)
     if "operate" not in granted:
         assert site.cache.get("k") == "v"
     if granted:
@@ -241,14 +239,14 @@ def test_each_right_permits_its_own_requests_and_no_others(make_site, tmp_path, 
 
 @pytest.mark.parametrize("granted", [(), ("view_figures",)], ids=len)
 def test_a_form_without_the_right_is_not_read(make_site, tmp_path, granted):
-    site = make_site(tmp_path / "figures", inspect=True, grant=frozenset(granted))
+    site = make_site(tmp_path / "figures", grant=frozenset(granted))
     unread = {"wsgi.input": Unreadable(), "CONTENT_LENGTH": str(10**12)}
     for url in ACTIONS:
         assert site.ask(site.browser(), "post", url, None, SENT, unread)[0] == 403
 
 
 def test_an_inspector_smuggles_no_deletion(make_site, tmp_path, clock):
-    site = make_site(tmp_path / "figures", inspect=True, grant=frozenset({"inspect"}))
+    site = make_site(tmp_path / "figures", grant=frozenset({"inspect"}))
     site.cache.set("k", "v")
     for actions in (["find", "delete"], ["delete", "find"], ["Delete"], ["delete "], ["DELETE", "delete"]):
         press(site, f"{INSPECT}?action=delete&kind=pattern&text=*", {**DELETE, "action": actions, "rights": "operate"})

@@ -4,6 +4,7 @@ import sys
 
 import pytest
 from django.conf import settings
+from django.contrib.sessions.backends import cached_db
 from django.core import checks
 from django.test import override_settings
 from django.urls import include, path
@@ -24,9 +25,9 @@ SHARED = {
 }
 
 
-def deployment_warnings(*, deploy=True, **configured):
+def sharing_warnings(**configured):
     with override_settings(CACHES=SHARED, **configured):
-        found = checks.run_checks(tags=[checks.Tags.caches], include_deployment_checks=deploy)
+        found = checks.run_checks(tags=[checks.Tags.caches])
     return [each for each in found if each.id == "wheelcache.W005"]
 
 
@@ -54,17 +55,36 @@ RIGHT = [
 
 
 @pytest.mark.parametrize(("engine", "name"), WRONG)
-def test_sessions_in_a_cache_of_each_process_are_a_warning_of_deployments_that_names_it(engine, name):
-    (warning,) = deployment_warnings(SESSION_ENGINE=engine, SESSION_CACHE_ALIAS=name)
+def test_sessions_in_a_cache_of_each_process_are_a_warning_that_names_it(engine, name):
+    (warning,) = sharing_warnings(SESSION_ENGINE=engine, SESSION_CACHE_ALIAS=name)
     assert warning.level == checks.WARNING
     assert f"the cache {name!r}" in warning.msg
     assert all(part in warning.hint for part in ("Make this cache a HostCache", "TieredCache"))
-    assert deployment_warnings(deploy=False, SESSION_ENGINE=engine, SESSION_CACHE_ALIAS=name) == []
 
 
 @pytest.mark.parametrize(("engine", "name"), RIGHT)
 def test_sessions_that_all_processes_see_are_none(engine, name):
-    assert deployment_warnings(SESSION_ENGINE=engine, SESSION_CACHE_ALIAS=name) == []
+    assert sharing_warnings(SESSION_ENGINE=engine, SESSION_CACHE_ALIAS=name) == []
+
+
+class SessionStore(cached_db.SessionStore):
+    """The sessions of a project, whose SESSION_ENGINE is this module."""
+
+
+def test_a_subclass_of_django_s_sessions_is_a_warning_as_well():
+    assert len(sharing_warnings(SESSION_ENGINE=__name__)) == 1
+    assert sharing_warnings(SESSION_ENGINE=__name__, SESSION_CACHE_ALIAS="machine") == []
+
+
+@pytest.mark.parametrize(
+    ("command", "debug", "number"),
+    [("runserver", True, 0), ("runserver", False, 1), ("check", True, 1), ("migrate", False, 1)],
+)
+def test_the_development_server_reports_no_sessions_with_debug_since_it_has_one_process(
+    monkeypatch, command, debug, number
+):
+    monkeypatch.setattr(sys, "argv", ["manage.py", command])
+    assert len(sharing_warnings(SESSION_ENGINE=CACHE, DEBUG=debug)) == number
 
 
 @pytest.fixture
@@ -127,21 +147,21 @@ def test_rate_limits_and_failed_logins_in_a_cache_of_each_process_are_a_warning(
         given = {"AXES_HANDLER": "axes.handlers.cache.AxesCacheHandler", hint: name}
         off = {**given, "AXES_HANDLER": "axes.handlers.database.AxesDatabaseHandler"}
         # It is not known to be used.
-        assert deployment_warnings(**given) == []
+        assert sharing_warnings(**given) == []
     else:
         told, hint = "django-ratelimit counts", "RATELIMIT_USE_CACHE"
         given = {hint: name}
         off = {**given, "RATELIMIT_ENABLE": False}
-    found = deployment_warnings(**given, INSTALLED_APPS=apps)
+    found = sharing_warnings(**given, INSTALLED_APPS=apps)
     assert len(found) == (not is_right)
     for each in found:
         assert f"{told} in the cache {name!r}" in each.msg
         assert hint in each.hint
-    assert deployment_warnings(**off, INSTALLED_APPS=apps) == []
+    assert sharing_warnings(**off, INSTALLED_APPS=apps) == []
 
 
 def test_rate_limits_are_in_the_default_cache_unless_told_otherwise(installed):
-    assert len(deployment_warnings(INSTALLED_APPS=installed("django_ratelimit"))) == 1
+    assert len(sharing_warnings(INSTALLED_APPS=installed("django_ratelimit"))) == 1
 
 
 def named(setting, **others):
@@ -192,15 +212,15 @@ def test_packages_that_need_a_shared_cache_are_named_with_the_alias_that_they_us
     given, off = {**ON_DATABASE, **IN_CACHE}[app]
     apps = installed(app)
     for name, is_right in ALIASES.items():
-        found = deployment_warnings(**given(name), INSTALLED_APPS=apps)
+        found = sharing_warnings(**given(name), INSTALLED_APPS=apps)
         assert len(found) == (not is_right), name
         for each in found:
             assert f"the cache {name!r}" in each.msg
             assert next(iter(given(name))) in each.hint
             assert "HostCache" in each.hint
-    assert deployment_warnings(**given("default")) == []
+    assert sharing_warnings(**given("default")) == []
     if off is not None:
-        assert deployment_warnings(**off, INSTALLED_APPS=apps) == []
+        assert sharing_warnings(**off, INSTALLED_APPS=apps) == []
 
 
 BY_DEFAULT = {
@@ -221,7 +241,7 @@ BY_DEFAULT = {
 
 @pytest.mark.parametrize("app", BY_DEFAULT)
 def test_packages_without_a_setting_of_the_alias_use_the_default_cache(installed, app):
-    (warning,) = deployment_warnings(**BY_DEFAULT[app], INSTALLED_APPS=installed(app))
+    (warning,) = sharing_warnings(**BY_DEFAULT[app], INSTALLED_APPS=installed(app))
     assert "the cache 'default'" in warning.msg
 
 
@@ -235,4 +255,4 @@ def test_packages_without_a_setting_of_the_alias_use_the_default_cache(installed
     ],
 )
 def test_packages_that_do_not_use_their_counters_are_not_named(installed, app, given):
-    assert deployment_warnings(**given, INSTALLED_APPS=installed(app)) == []
+    assert sharing_warnings(**given, INSTALLED_APPS=installed(app)) == []

@@ -10,11 +10,12 @@ from flask_wtf import CSRFProtect
 from werkzeug.wrappers import Response as WerkzeugResponse
 
 from tests.flask_backend.conftest import BACKEND
-from tests.watch.on_both.dashboard_page import CLEAR, FIGURES, PAGE, READS, RESET, SENT, has_the_headers
+from tests.watch.on_both.dashboard_page import CLEAR, FIGURES, PAGE, READS, SENT, has_the_headers
 from wheelcache.watch.flask_dashboard import dashboard
 
 ROOT = Path(__file__).parents[3]
-ACTIONS = [CLEAR, RESET]
+ACTIONS = [CLEAR]
+ATLAS = {"cache": "atlas"}
 ALL = [*READS, *ACTIONS]
 
 
@@ -56,7 +57,7 @@ def test_scripts_are_refused_in_json_and_people_in_the_words_of_the_app(site):
     app.register_error_handler(403, lambda error: ("our own words", 403))
     client = app.test_client()
     assert client.get(PAGE).text == "our own words"
-    for response in (client.get(FIGURES), client.post(CLEAR), client.post(RESET)):
+    for response in (client.get(FIGURES), client.post(CLEAR)):
         assert response.json == {"error": "You may not see this"}
         assert has_the_headers(response.headers)
 
@@ -93,14 +94,14 @@ async def path_of_request():
     [
         (lambda: "ann", {"Authorization": "Basic Ym9iOng="}, "by ann"),
         (lambda: 7, {}, "by 7"),
-        (path_of_request, {}, f"by {RESET}"),
+        (path_of_request, {}, f"by {CLEAR}"),
         (None, {"Authorization": "Basic Ym9iOng="}, "by bob"),
         (None, {"Authorization": "Bearer x"}, "by the dashboard, from 127.0.0.1"),
     ],
 )
 def test_recent_events_have_the_name_of_the_user_as_far_as_the_app_tells(site, user, headers, expected):
     app, _ = site(user=user)
-    assert press(app.test_client(), RESET, **headers).status_code == 200
+    assert press(app.test_client(), CLEAR, ATLAS, **headers).status_code == 200
     assert ask(app, FIGURES).json["events"][0]["text"] == expected
 
 
@@ -151,15 +152,15 @@ def with_wtf(make_app, tmp_path, request):
 
 
 def test_the_protection_of_flask_wtf_is_not_for_the_dashboard_but_still_for_the_app(with_wtf):
-    assert press(with_wtf, RESET).status_code == 200
-    assert with_wtf.post(RESET).status_code == 403
+    assert press(with_wtf, CLEAR, ATLAS).status_code == 200
+    assert with_wtf.post(CLEAR, data=ATLAS).status_code == 403
     assert with_wtf.post("/other", headers=SENT).status_code == 400
 
 
 def test_an_extension_of_the_name_csrf_without_exemptions_changes_nothing(site):
     app, _ = site()
     app.extensions["csrf"] = object()
-    assert press(app.test_client(), RESET).status_code == 200
+    assert press(app.test_client(), CLEAR, ATLAS).status_code == 200
 
 
 # Contents and actions.

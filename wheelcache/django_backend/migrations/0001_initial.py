@@ -17,7 +17,7 @@ class Migration(migrations.Migration):
             options={
                 "permissions": (
                     ("view_figures", "Can view the figures of the caches"),
-                    ("operate", "Can clear the caches and reset their figures"),
+                    ("operate", "Can clear the caches and purge their pages"),
                     ("inspect", "Can also find, list and delete entries of the caches"),
                 ),
                 "managed": False,

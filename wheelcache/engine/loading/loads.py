@@ -273,7 +273,7 @@ class Loads:
         if turn.is_behind:
             return TAKEN
         if not request.is_counted:
-            if request.policy.is_at_once and not request.leaves_miss:
+            if request.policy.is_at_once and not (request.leaves_miss or request.is_preliminary):
                 request.is_counted = True
                 if request.key is request.watched:
                     # The caller of a load apart has counted its look-up of the key.
@@ -352,11 +352,13 @@ class Loads:
         is_failed_load = is_first and (source is None or not source.counts(error))
         # A waiter may remove the traceback.
         exc_info = type(error), error, error.__traceback__
+        group = ""
         if is_failed_load:
-            self._misses.count_load(request.watched, self._core.now() - request.started, request.group, has_failed=True)
+            seconds = self._core.now() - request.started
+            group = self._misses.count_load(request.watched, seconds, request.group, has_failed=True)
         turn.end(End.ERROR, error)
         if is_failed_load:
-            self._misses.count_failure(error)
+            self._misses.count_failure(error, group)
         if is_first and turn.is_joined and isinstance(error, Exception) and not is_logged:
             logger.warning(
                 "Loading %r into the cache %r failed; the callers that wait for it receive copies of the error.",
@@ -371,6 +373,7 @@ class Loads:
         source = request.policy.source
         is_kept = source is not None and source.keeps_for_outages
         is_left = is_kept if has_failed else request.leaves_miss and value is MISSING
+        is_left = is_left or (value is not MISSING and request.is_preliminary)
         # The caller of a load apart has counted its look-up of the key.
         if not (request.is_counted or is_left or request.key is not request.watched):
             request.is_counted = True
@@ -390,11 +393,11 @@ class Loads:
         started = self._core.now()
         value, error = yield from computed(request)
         if request.is_computed:
-            self._misses.count_load(
+            group = self._misses.count_load(
                 request.watched, self._core.now() - started, request.group, has_failed=error is not None
             )
             if error is not None:
-                self._misses.count_failure(error)
+                self._misses.count_failure(error, group)
         return value, error
 
     # Loads that share turns only with each other.

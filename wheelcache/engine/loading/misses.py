@@ -85,26 +85,32 @@ class Misses:
         self._core.count_miss(self._keys.adapt(key), cause, group=group)
         self._start_jobs()
 
-    def count_load(self, key: Any, seconds: float, group: str | None = None, *, has_failed: bool = False) -> None:
+    def count_load(self, key: Any, seconds: float, group: str | None = None, *, has_failed: bool = False) -> str:
         """Count a load of ``key``, a key of the core, that took ``seconds``. Every load is counted here, also the
-        computation by a caller after a miss.
+        computation by a caller after a miss. Return the name of its group; empty without one.
 
         Args:
             group: the name of its group of keys; None if the key decides.
             has_failed: whether the computation raised an exception.
         """
         if self._is_left_out is not None and self._is_left_out(key):
-            return
+            return ""
         # The time is negative if a test has moved the clock back.
         seconds = max(0.0, seconds)
         self.counts.ended(seconds, "load_failures" if has_failed else "loads")
-        self._core.count_load(key, seconds, group=group)
+        if self.noted.missed_keys is not None:
+            self.noted.missed_keys.append(key)
+        return self._core.count_load(key, seconds, group=group, has_failed=has_failed)
 
-    def count_failure(self, error: BaseException) -> None:
-        """Record ``error``, unless it concerns only the caller of the loader, such as a cancellation or an exit."""
+    def count_failure(self, error: BaseException, group: str) -> None:
+        """Record ``error``, unless it concerns only the caller of the loader, such as a cancellation or an exit.
+
+        Args:
+            group: the result of ``count_load``.
+        """
         if isinstance(error, Exception):
             if self._observer is not None:
-                self._observer.failed(error)
+                self._observer.failed(error, group)
             self._start_jobs()
 
     # Notes.

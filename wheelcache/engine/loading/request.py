@@ -313,6 +313,7 @@ class LoadRequest:
         is_hit: whether the look-up was a hit: the value was found after its key was claimed, or a stale value was
             served.
         leaves_miss: whether the caller counts the miss if the load returns MISSING.
+        is_preliminary: whether the look-up counts only if the load returns MISSING: see ``contract.GroupRule``.
         is_alone: whether the caller computes the value for itself, and no value is stored or shared.
         is_at_once: whether the load takes place in its caller, unless another caller has begun one.
         is_computed: whether the value is computed, which counts as a load, and not found, or given by the caller.
@@ -331,6 +332,7 @@ class LoadRequest:
     cause = -1
     is_hit = False
     leaves_miss = False
+    is_preliminary = False
     is_alone = False
     is_computed = True
     given_up = False

@@ -3,13 +3,13 @@
  * marks a stretch of time in any of them.
  */
 
-import { announce, arrange, fillTable, node, part, set, stamp, write } from "./nodes.js";
+import { announce, arrange, node, part, set, stamp, write } from "./nodes.js";
 import { bytePower, bytes, causeName, clock, compact, count, duration, groupName, milliseconds, minute, percent,
   rate, seconds, threeDigits, unless } from "./words.js";
 
 const GAP = 2.5; // steps that a line may bridge
+const LEAST_SPAN = 600; // seconds
 const NEAR = 5; // pixels from the pointer to a mark that is named
-const TABLE_ROWS = 60;
 const OTHERS = 7; // the color of everything that has no color of its own
 const SHARED = new Set(["unknown", null]); // causes and groups of that color
 const LABEL = 22; // characters of the name of a release in a chart
@@ -64,16 +64,15 @@ const SPECS = [
     lines: fields(["store_errors_per_second", "Errors"], ["store_refused_per_second", "Refused"]) },
 ];
 
-/** The charts over time, and their table. */
+/** The charts over time, and their download. */
 export class Charts {
   /** @param {Function} mark receives the start and the end of a stretch that the reader has marked */
   constructor(root, cacheName, mark) {
-    this.table = part(root, "chart-table");
+    this.name = cacheName;
     this.charts = SPECS.map((spec) => new Chart(spec, mark));
     this.places = [part(root, "charts"), part(root, "more-charts")];
     this.charts.forEach((chart, i) => this.places[i < MAIN ? 0 : 1].append(chart.figure));
-    write(this.table.querySelector("caption"), `Charts of ${cacheName}`);
-    this.table.addEventListener("toggle", () => this.fillTable());
+    part(root, "csv").addEventListener("click", () => this.download());
   }
 
   forget() {
@@ -88,32 +87,33 @@ export class Charts {
     const fill = (values, empty) => values.flatMap((value, i) => (gaps.has(i) ? [empty(i), value] : [value]));
     const at = fill(ends, (i) => ends[i] - step);
     this.history = { at, step };
+    // The axis of a young cache begins with its figures.
+    const from = Math.max(span.from, Math.min(span.earliest - step, span.until - LEAST_SPAN));
     const when = (i) => (i !== null ? clock(at[i]) : span.is_now ? `last ${duration(step)}` : clock(at.at(-1)));
     for (const chart of this.charts) {
       const isShown = (value) => (chart.spec.showsZeros ? value !== null : value);
       const lines = chart.spec.lines(history, now).filter(({ values }, i) => values.some(i ? Boolean : isShown));
-      chart.show({ ...span, x: at, step, when, name, marks,
+      chart.show({ ...span, from, x: at, step, when, name, marks,
         lines: lines.map((line) => ({ ...line, values: fill(line.values, () => null) })) });
     }
     for (const place of this.places) place.hidden = [...place.children].every((figure) => figure.hidden);
     this.places[1].parentElement.hidden = this.places[1].hidden;
-    this.table.hidden = !at.length;
-    this.fillTable();
   }
 
-  /** Fills the table, with the newest step first. Only the last step of each row's time is kept. */
-  fillTable() {
-    if (!this.table.open) return;
-    const { at, step } = this.history;
-    const lines = this.charts.flatMap(({ spec, lines: shown }) => shown.map((line) => ({ ...line, spec })));
-    // With a hyphen at which a browser may break a line, half of a name would be on another one.
-    const heads = ["Time", ...lines.map(({ spec, label }) => `${spec.title}: ${label.replaceAll("-", "\u2011")}`)];
-    this.table.querySelector("thead tr").replaceChildren(...heads.map((text) => node("th", { scope: "col" }, text)));
-    const span = step * Math.ceil(Math.max(1, (at.at(-1) - at[0]) / step / TABLE_ROWS));
-    const ends = [...at.keys()].filter((i) => Math.floor(at[i] / span) !== Math.floor(at[i + 1] / span));
-    const rows = ends.reverse().slice(0, TABLE_ROWS).map((i) => (
-      [clock(at[i]), ...lines.map(({ spec, values }) => unless(values[i], spec.format))]));
-    fillTable(this.table.querySelector("tbody"), rows);
+  /** Returns the points of all charts as CSV, the oldest first. Times are in UTC; other values have no units. */
+  csv() {
+    const { at } = this.history;
+    const lines = this.charts.flatMap(({ spec, lines: shown }) => shown.map((line) => ({ ...line, title: spec.title })));
+    const quoted = (text) => `"${text.replaceAll('"', '""')}"`;
+    const heads = ["Time (UTC)", ...lines.map(({ title, label }) => `${title}: ${label}`)].map(quoted);
+    const rows = at.map((time, i) => [new Date(time * 1000).toISOString(), ...lines.map(({ values }) => values[i] ?? "")]);
+    return [heads, ...rows].map((row) => `${row.join(",")}\r\n`).join("");
+  }
+
+  download() {
+    const url = URL.createObjectURL(new Blob([this.csv()], { type: "text/csv" }));
+    node("a", { href: url, download: `${this.name}.csv` }).click();
+    setTimeout(() => URL.revokeObjectURL(url), 1000);
   }
 }
 

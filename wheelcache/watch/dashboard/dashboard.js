@@ -4,7 +4,7 @@ import { Overview } from "./caches.js";
 import { choose, chosen, nameOfSpan, nameOfStretch, query, readAddress } from "./chosen.js";
 import { Details } from "./details.js";
 import { announce, byId, fillTable, node, set, write } from "./nodes.js";
-import { clock, duration, moment, plural } from "./words.js";
+import { clock, duration, moment, plural, zone } from "./words.js";
 
 const config = JSON.parse(byId("config").textContent);
 
@@ -115,7 +115,7 @@ function showChosen() {
 function showSpan({ span: { from, until, step, earliest }, at }) {
   view.span = chosen.stretch ? nameOfStretch(from, until, at) : nameOfSpan(chosen.span);
   write(byId("span-name"), view.span);
-  write(byId("span-note"), earliest > from + step ? `figures since ${moment(earliest, at)}` : "");
+  write(byId("span-note"), earliest > from + step ? `Figures since ${moment(earliest, at)}` : "");
 }
 
 /** Selects the cache whose details the server sent: the one in the address, or the server's choice. */
@@ -144,10 +144,9 @@ function show(figures) {
   showAdvice(figures);
   showEvents(figures);
   byId("empty").hidden = figures.caches.length > 0;
-  byId("reset").hidden = !(config.may_operate && figures.can_reset);
   write(byId("title"), figures.title);
   write(byId("updated-line"), `Updated ${clock(figures.at)} by worker ${figures.this_worker}`);
-  write(byId("since"), figures.since === null ? "" : `Figures reset at ${moment(figures.since, figures.at)}`);
+  write(byId("zone"), `Times are in ${zone()}`);
 }
 
 function showCaches() {
@@ -181,9 +180,8 @@ function showAdvice({ advice }) {
   if (list.textContent !== advice.join("")) list.replaceChildren(...advice.map((sentence) => node("li", {}, sentence)));
 }
 
-const KINDS = { cleared: "Cleared", deleted: "Entries deleted", inspected: "Inspected", reset: "Figures reset", purge: "Purged",
+const KINDS = { cleared: "Cleared", deleted: "Entries deleted", inspected: "Inspected", purge: "Purged",
   "load failed": "Load failed", "store failed": "Store failed", started: "Started", exited: "Exited", killed: "Ended abruptly" };
-const OF_ALL = new Set(["cleared", "reset"]); // events that concern all caches if they name none
 
 /** Shows the recent events, newest first: all of them during an incident, otherwise a few until the user wants all. */
 function showEvents({ events, problems, at }) {
@@ -193,7 +191,7 @@ function showEvents({ events, problems, at }) {
     const [first, last] = [moment(event.since, at), moment(event.at, at)];
     const isLong = event.at - event.since > SPAN_TO_NAME;
     const since = event.kind === "store failed" ? `, from ${first} to ${last}` : isLong ? ` since ${first}` : "";
-    const cache = event.cache ?? (OF_ALL.has(event.kind) ? "all" : "");
+    const cache = event.cache ?? (event.kind === "cleared" ? "all" : "");
     return [last, KINDS[event.kind] ?? event.kind, cache, event.text + since];
   });
   const body = byId("events").querySelector("tbody");
@@ -296,11 +294,6 @@ async function clearCache(button, { name, clear_effect: effect, now }) {
 
 const purgePages = (button, { name }, target) => post(button, "purge", { cache: name, target });
 
-async function resetFigures() {
-  const text = "The figures on this page will start from zero for all users. Metrics for Prometheus are not affected.";
-  if (await confirmed("Reset figures?", text, "Reset figures")) post(byId("reset"), "reset", {});
-}
-
 function followAddress() {
   readAddress();
   showChosen();
@@ -316,7 +309,6 @@ byId("events-more").addEventListener("click", () => {
   view.allEvents = byId("events-more").getAttribute("aria-expanded") !== "true";
   showEvents(view.figures);
 });
-byId("reset").addEventListener("click", resetFigures);
 byId("confirm-no").addEventListener("click", () => byId("confirm").close("no"));
 byId("confirm-yes").addEventListener("click", () => byId("confirm").close("yes"));
 byId("retry").addEventListener("click", refresh);

@@ -15,17 +15,17 @@ from string import Template
 from typing import Any, Final
 
 from wheelcache.cache import Cache
-from wheelcache.core import HOW_TO_CHANGE, REPORT
-from wheelcache.near_cache.store_stats import StoreStats
+from wheelcache.core import HOW_TO_CHANGE, IMPLEMENTATION, REPORT
 from wheelcache.pages.keys import check_purgeable
 from wheelcache.pages.reasons import REASONS
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.watch import documents
+from wheelcache.watch.causes import NAMES as CAUSES
 from wheelcache.watch.dashboard.inspection import Target, answers, ask
 from wheelcache.watch.dashboard.one_cache import Wanted, details, rehearsal
 from wheelcache.watch.dashboard.permissions import Permission, Permissions
 from wheelcache.watch.dashboard.refusals import Refused
-from wheelcache.watch.event_log import CLEARED, MAX_EVENTS, RESET, Event
+from wheelcache.watch.event_log import CLEARED, MAX_EVENTS, Event
 from wheelcache.watch.figures import CacheFigures
 from wheelcache.watch.inquiries import CLEAR, PURGE, inquiry_of
 from wheelcache.watch.key_advice import on_keys
@@ -36,7 +36,18 @@ from wheelcache.watch.rows import reading_of
 from wheelcache.watch.site import OVERVIEW, OverviewStep, Own, Site
 from wheelcache.watch.spans import Span
 
-_SCRIPTS: Final = ("dashboard", "caches", "chosen", "charts", "details", "inspection", "nodes", "words", "workers")
+_SCRIPTS: Final = (
+    "dashboard",
+    "caches",
+    "chosen",
+    "charts",
+    "details",
+    "groups",
+    "inspection",
+    "nodes",
+    "words",
+    "workers",
+)
 
 ASSETS: Final = {
     "dashboard.css": "text/css",
@@ -90,6 +101,7 @@ class Dashboard:
         config = {
             "may_operate": Permission.OPERATE in granted,
             "may_inspect": Permission.INSPECT in granted,
+            "causes": CAUSES,
             "reasons": {name: f"{reason.cause} {reason.advice}" for name, reason in REASONS.items()},
         }
         # In a script element, only "<" can begin markup.
@@ -98,7 +110,7 @@ class Dashboard:
             title=html.escape(self._title),
             home=html.escape(home),
             config=encoded,
-            core=html.escape(f"{REPORT}. {HOW_TO_CHANGE}"),
+            core=html.escape(f"{REPORT}. {HOW_TO_CHANGE}") if IMPLEMENTATION == "python" else "",
         )
 
     def figures(
@@ -113,7 +125,7 @@ class Dashboard:
         """
         site = Site(self._caches())
         events = site.events(MAX_EVENTS)
-        found = problems_of(site, site.recent(), events)
+        found = problems_of(site, events)
         order = {each.cache: place for place, each in reversed(list(enumerate(found)))}
         # Caches with problems come first, beginning with the worst.
         figures = sorted(site.caches, key=lambda each: order.get(each.name, len(found)))
@@ -128,10 +140,10 @@ class Dashboard:
             "at": SystemClock.time(),
             "refresh": INTERVAL,
             "this_worker": os.getpid(),
-            "since": site.reset_at,
-            "can_reset": bool(site.files),
             "headline": headline(found, [each.name for each in figures]),
-            "problems": [{"cache": each.cache, "text": each.text, "sentence": str(each)} for each in found],
+            "problems": [
+                {"cache": each.cache, "group": each.group, "text": each.alone, "sentence": str(each)} for each in found
+            ],
             "advice": [f"Cache {each.name!r}: {text}" for each in site.caches for text in on_keys(each)],
             "events": [_event(each) for each in events[:LATEST_EVENTS]],
             "span": {
@@ -143,17 +155,15 @@ class Dashboard:
             },
             "caches": [
                 _card(each, site)
-                | {"can_inspect": _can_inspect(each.name, site)}
                 | _overview(
                     each,
                     overview.get(each.name, {}),
                     lines,
                     min(site.time, whole.until),
-                    is_since_reset=wanted.is_since_reset(each, site),
                 )
                 | (
                     details(each, site, span, wanted, found, events)
-                    | {"settings": self._settings(each.name)}
+                    | {"settings": [setting[:2] for setting in self._settings(each.name) if not setting[2]]}
                     | {"rehearsal": rehearsal(each.name, site, shows_texts=shows_texts)}
                     if each.name in named
                     else {}
@@ -197,7 +207,7 @@ class Dashboard:
         """
         target = target.strip()
         check_purgeable(target)
-        if _named(name, Site(self._caches())).counted.pages is None:
+        if _named(name, Site(self._caches())).stats.pages is None:
             raise Refused(f"The cache {name!r} has no pages to purge")
 
         removed: list[int] = []
@@ -209,26 +219,6 @@ class Dashboard:
         known = f" ({sum(removed):,} pages in this process)" if removed else ""
         return f"Purged {target}{known}. {effect}"
 
-    def reset(self, by: str) -> str:
-        """Reset the figures to zero on all pages, and return a message for the user.
-
-        Args:
-            by: the name of the operator, for the recent events.
-
-        Raises:
-            Refused: if the caches do not publish their figures.
-            FileUnusable, OSError: if the reset cannot be stored.
-        """
-        site = Site(self._caches())
-        if not site.files:
-            raise Refused("These caches do not publish their figures, so they cannot be reset for all users")
-        publications = [observer_of(each).publication for each in site.own]
-        for publication in {each.publisher: each for each in publications if each is not None}.values():
-            publication.run_now()
-        site.reset()
-        site.note(RESET, by)
-        return "The figures start from zero."
-
     def inspect(self, name: str, target: Target, by: str) -> dict[str, Any]:
         """Ask the workers about the entries of a cache, or to delete some. Return ``token``, for ``answers``.
 
@@ -236,8 +226,8 @@ class Dashboard:
             by: the name of the operator, for the recent events.
 
         Raises:
-            Refused: if ``target`` is invalid, there is no such cache, or it is not published, so that workers cannot be
-                asked.
+            Refused: if ``target`` is invalid, or no worker publishes the figures of such a cache, so that none can
+                be asked.
             FileUnusable, OSError: if the workers cannot be asked.
         """
         site = Site(self._caches(), Own.NONE)
@@ -292,16 +282,6 @@ def asset(name: str) -> bytes:
     return _FOLDER.joinpath(name).read_bytes()
 
 
-def _can_inspect(name: str, site: Site) -> bool:
-    """Return whether this process has the cache ``name``, and its workers can be asked about the entries."""
-    return any(each.name == name for each in site.own) and site.is_shared(name)
-
-
-def _check_inspectable(name: str, site: Site) -> None:
-    if not _can_inspect(name, site):
-        raise Refused(f"The cache {name!r} cannot be inspected: it is not in this site, or FIGURES_DIR is None", 404)
-
-
 def _named(name: str, site: Site) -> CacheFigures:
     """Return the figures of the cache ``name``.
 
@@ -312,6 +292,13 @@ def _named(name: str, site: Site) -> CacheFigures:
         if each.name == name:
             return each
     raise Refused(f"There is no cache {name!r}", 404)
+
+
+def _check_inspectable(name: str, site: Site) -> None:
+    if name not in {*(each.name for each in site.own), *(each.name for each in site.caches)}:
+        raise Refused(f"There is no cache {name!r}", 404)
+    if not site.is_shared(name):
+        raise Refused(f"The cache {name!r} cannot be inspected: set FIGURES_DIR to a directory", 404)
 
 
 def _effect(figures: CacheFigures, site: Site) -> str:
@@ -338,34 +325,23 @@ def _card(figures: CacheFigures, site: Site) -> dict[str, Any]:
     return {
         "name": figures.name,
         "is_shared": site.is_shared(figures.name),
-        "is_used": any(reading_of(figures.counted).counts) or figures.stats.size > 0,
+        "is_used": any(reading_of(figures.stats).counts) or figures.stats.size > 0,
         "clear_effect": _effect(figures, site),
         "since": figures.since,
-        "reset_at": figures.reset_at,
         "now": documents.present(figures),
         "worker_count": figures.workers,
     }
 
 
-def _overview(
-    figures: CacheFigures, steps: Mapping[int, OverviewStep], span: Span, time: float, *, is_since_reset: bool
-) -> dict[str, Any]:
+def _overview(figures: CacheFigures, steps: Mapping[int, OverviewStep], span: Span, time: float) -> dict[str, Any]:
     """Return the figures of a cache in a span, and the values of its sparklines, None for a step without the cache.
 
     Args:
         time: the end of the counts, in seconds since 1970.
-        is_since_reset: whether the span is the time since the reset of the cache.
     """
     total: Any = OverviewStep._make(map(sum, zip(*steps.values(), strict=True))) if steps else NO_STEP
-    if is_since_reset:
-        stats, store = figures.stats, figures.stats.store or StoreStats()
-        counts = stats.hits, stats.stale_hits, stats.misses, store.hits, stats.evictions, stats.load_failures
-        total = NO_STEP._replace(
-            **dict(zip(OVERVIEW, (*counts, store.reads.errors + store.writes.errors), strict=True))
-        )
     # A younger cache has had no look-ups before its first worker was started.
-    began = max(span.since, (figures.reset_at or 0.0) if is_since_reset else figures.since or 0.0)
-    seconds = max(time - began, 1.0)
+    seconds = max(time - max(span.since, figures.since or 0.0), 1.0)
     requests = total.hits + total.stale_hits + total.misses
     starts = [start for start in range(*span) if start + span.step <= span.until]
     lines = [_ratios(steps.get(start), span.step) for start in starts]
@@ -403,5 +379,6 @@ def _event(event: Event) -> dict[str, Any]:
         "since": event.since,
         "kind": event.kind,
         "cache": event.cache,
+        "groups": event.groups,
         "text": event.sentence(),
     }

@@ -3,7 +3,8 @@
 import { fullness } from "./caches.js";
 import { Charts } from "./charts.js";
 import { Inspection } from "./inspection.js";
-import { SortedTable, arrange, fillBar, fillRow, fillTable, node, part, set, stamp, write } from "./nodes.js";
+import { Groups } from "./groups.js";
+import { arrange, fillBar, fillTable, node, part, set, sortedPairs, stamp, write } from "./nodes.js";
 import { NOTHING, bytes, causeName, count, duration, estimate, groupName, milliseconds, minute, moment, percent,
   plural, rate, seconds, unless } from "./words.js";
 import { Workers } from "./workers.js";
@@ -15,19 +16,6 @@ const ZEROS = new Set(["0", "0 s", "0 B", NOTHING]);
 const REHEARSED = ["visits", "hits", "compared", "wrong", "outdated", "noise", "unclear"];
 
 const sumOf = (numbers) => Object.values(numbers).reduce((a, b) => a + b, 0);
-/** Returns the pairs of names and numbers above 0, the largest first. */
-const sorted = (numbers) => Object.entries(numbers).filter(([, n]) => n).sort(([, one], [, other]) => other - one);
-
-/** Returns the most frequent cause of a group's misses with its share, or nothing. */
-function mainCause({ misses_by_cause: causes, misses }) {
-  const [cause, number] = sorted(causes)[0] ?? [];
-  return number ? `${cause} ${percent(number / misses)}` : "";
-}
-
-/** The numbers and texts by which the columns of the groups are sorted. */
-const GROUP_VALUES = [({ name }) => groupName(name), (group) => group.requests, (group) => group.hit_ratio ?? -1,
-  (group) => group.misses, mainCause, (group) => group.loads, (group) => group.load_seconds, (group) => group.refused];
-const TIME_COMPUTING = 6; // the column by which groups are sorted at first
 
 /** The rows of a comparison: a name, and the text of a side. */
 const COMPARED = [
@@ -58,6 +46,17 @@ class BusiestPaths {
   }
 }
 
+/** Returns the sentence of a comparison, after its time. */
+function sentenceOf({ at, release, sentence, before }) {
+  return before === null ? sentence : `Since ${minute(at)}${release && ` (release ${release})`}: ${sentence}`;
+}
+
+/** Returns whether a larger cache would have had more hits. */
+function wouldLargerHelp({ removals, misses, misses_by_cause: { evicted } }) {
+  if (!removals.evicted) return "A larger cache would not help: nothing was evicted";
+  return misses ? `${percent(evicted / misses)} of misses are for evicted entries` : "";
+}
+
 export class Details {
   /**
    * @param {string} name the name of the cache
@@ -84,15 +83,14 @@ export class Details {
       event.preventDefault();
       site.purge(purge.querySelector("button"), this.cache, purge.elements.target.value);
     });
-    part(this.root, "verdict-link").addEventListener("click", () => this.goTo(this.cache.sentence.place));
+    part(this.root, "verdict-link").addEventListener("click", () => this.goTo(this.cache.sentence));
     this.releases = part(this.root, "releases");
     this.releases.addEventListener("change", () => site.compare(this.releases.value));
     this.inspection = new Inspection(part(this.root, "inspection"), name, site);
     this.reasons = new BusiestPaths(part(this.root, "reasons"));
     this.full = new BusiestPaths(part(this.root, "full"));
     this.charts = new Charts(this.root, name, site.mark);
-    this.groups = new SortedTable(part(this.root, "groups"), GROUP_VALUES,
-      (name) => node("tr", { "data-group": name }), TIME_COMPUTING);
+    this.groups = new Groups(part(this.root, "groups"), name, site);
     this.workers = new Workers(part(this.root, "workers"));
   }
 
@@ -106,13 +104,13 @@ export class Details {
   show(cache, { at, span }, spanName) {
     this.cache = cache;
     this.clear.hidden = !this.site.mayOperate;
-    this.inspection.root.hidden = !(this.site.mayInspect && cache.can_inspect);
+    this.inspection.root.hidden = !(this.site.mayInspect && cache.is_shared);
     part(this.root, "body").hidden = !cache.workers;
     if (!cache.workers) return;
     this.showVerdict(cache);
     this.showTiles(cache);
     this.showTotals(cache);
-    this.showGroups(cache.groups);
+    this.groups.show(cache.groups, cache);
     this.showComparison(cache, at);
     this.showStore(cache);
     this.showPages(cache);
@@ -121,9 +119,6 @@ export class Details {
     this.charts.show(cache, span, spanName);
     this.workers.show(cache, at);
     this.showSettings(cache.settings);
-    const core = cache.cores.length ? `${cache.cores.join(" and ")} core` : "";
-    const reset = cache.reset_at === null ? "" : `reset at ${moment(cache.reset_at, at)}`;
-    write(part(this.root, "about"), [core, reset].filter(Boolean).join(" · "));
   }
 
   write(figure, text) {
@@ -136,18 +131,20 @@ export class Details {
   }
 
   /** Shows the sentence of the server, with a link to the section that shows the same in figures. */
-  showVerdict({ sentence: { state, text, place }, comparison }) {
+  showVerdict({ sentence: { state, text, place, group }, comparison }) {
     set(part(this.root, "verdict"), { "data-state": state });
     write(part(this.root, "verdict-text"), text);
-    write(part(this.root, "compared"), comparison?.sentence.replaceAll("`", "") ?? "");
+    write(part(this.root, "compared"), comparison === null ? "" : sentenceOf(comparison));
     const link = part(this.root, "verdict-link");
     link.hidden = place === null;
-    if (place !== null) write(link, `Show “${part(this.root, place).querySelector("h3, .what").textContent}”`);
+    const name = () => part(this.root, place).querySelector("h3, .what").textContent;
+    if (place !== null) write(link, `Show “${group ? groupName(group) : name()}”`);
   }
 
-  /** Unfolds a section, scrolls to it and moves the focus there. */
-  goTo(place) {
-    const section = part(this.root, place);
+  /** Unfolds a section, and any group of keys in it, scrolls to it and moves the focus there. */
+  goTo({ place, group }) {
+    const section = part(this.root, group ? "groups" : place);
+    if (group) this.groups.open(group);
     if (section.open === false) section.open = true;
     section.scrollIntoView();
     section.querySelector("summary, h3").focus({ preventScroll: true });
@@ -168,16 +165,17 @@ export class Details {
     this.write("computing", seconds(total.load_seconds));
     this.write("computing_note", total.loads ? `${plural(total.loads, "load")}, p90 ${estimate(times.loads.p90)}` : "");
     part(this.root, "band-here").parentElement.hidden = ratio === null;
-    this.showSize(now);
+    this.showSize(now, total);
   }
 
   /** Shows the memory, or the entries if the memory is not known, and the bound that is closer. */
-  showSize({ entries, max_entries: mostEntries, bytes: memory, max_bytes: mostBytes }) {
+  showSize({ entries, max_entries: mostEntries, bytes: memory, max_bytes: mostBytes }, total) {
     const kept = mostEntries ? `${count(entries)} of ${count(mostEntries)} entries` : plural(entries, "entry", "entries");
     this.write("memory_label", memory === null ? "Entries now" : "Memory now");
     this.write("memory", memory === null ? count(entries) : bytes(memory));
     this.write("max_memory", memory !== null && mostBytes ? `of ${bytes(mostBytes)}` : "");
     this.write("entries_note", memory === null && !mostEntries ? "" : kept);
+    this.write("larger_note", mostEntries || mostBytes ? wouldLargerHelp(total) : "");
     const meter = part(this.root, "memory-tile").querySelector(".meter");
     const share = Math.min(1, fullness(this.cache));
     meter.hidden = !mostEntries && !mostBytes;
@@ -202,7 +200,7 @@ export class Details {
 
   /** Shows the causes that occurred, the most frequent one first. */
   showCauses(section, numbers) {
-    const rows = sorted(numbers);
+    const rows = sortedPairs(numbers);
     const table = part(this.root, section).querySelector("table");
     table.hidden = !rows.length;
     const sum = sumOf(numbers);
@@ -213,34 +211,21 @@ export class Details {
     for (const p of [50, 90, 99]) this.write(`${figure}_p${p}`, estimate(times[`p${p}`]));
   }
 
-  /** Shows the groups of keys. Their names come from keys, and so perhaps from strangers: they are only ever texts. */
-  showGroups(groups) {
-    const root = part(this.root, "groups");
-    root.hidden = !groups.length;
-    root.toggleAttribute("data-without-refused", !groups.some((group) => group.refused));
-    this.groups.show(groups.map((group) => [group.name, group]));
-    for (const group of groups) {
-      const row = this.groups.rows.get(group.name);
-      fillRow(row, [groupName(group.name), count(group.requests), unless(group.hit_ratio, percent), count(group.misses),
-        mainCause(group) || NOTHING, count(group.loads), seconds(group.load_seconds), count(group.refused)]);
-      set(row.cells[0], { title: group.name ? "" : "Keys of no group, of groups beyond 64, and of the core in Python" });
-    }
-  }
-
   /** Shows the figures before and after a deploy, and lets the reader choose the deploy. */
   showComparison({ comparison, marks }, at) {
     const releases = marks.filter((mark) => mark.kind === "release");
     part(this.root, "comparison").hidden = comparison === null && !releases.length;
-    part(this.root, "sides").hidden = comparison === null;
+    const isKnown = comparison !== null && comparison.before !== null;
+    part(this.root, "sides").hidden = !isKnown;
+    write(part(this.root, "compared-sentence"), comparison === null || isKnown ? "" : comparison.sentence);
     const choices = releases.reverse().map((mark) => [mark.at, `${moment(mark.at, at)}, ${mark.text}`]);
-    const options = [...choices, ["none", "Nothing"]].map(([value, text]) => node("option", { value }, text));
+    const options = [...choices, ["none", "None"]].map(([value, text]) => node("option", { value }, text));
     if (this.releases.textContent !== options.map((each) => each.text).join("")) this.releases.replaceChildren(...options);
     if (document.activeElement !== this.releases) this.releases.value = comparison?.at ?? "none";
-    if (comparison === null) return;
+    if (!isKnown) return;
     const { before, after, groups, seconds: length } = comparison;
     const figures = part(this.root, "compared-figures");
-    const sides = `${duration(length)} before and after ${minute(comparison.at)}`;
-    write(figures.querySelector("caption"), `${sides}, ${comparison.text}`);
+    write(figures.querySelector("caption"), `${duration(length)} before and after ${minute(comparison.at)}`);
     const rows = COMPARED.map(([name, text]) => [name, text(before), text(after)]);
     fillTable(figures.querySelector("tbody"), rows.filter(([, ...texts]) => !texts.every((text) => ZEROS.has(text))));
     const changed = part(this.root, "compared-groups");
@@ -274,9 +259,9 @@ export class Details {
     this.write("pages_bytes_sent", bytes(sent));
     this.write("pages_not_stored", count(sumOf(reasons)));
     part(this.root, "pages-reasons").hidden = !sumOf(reasons);
-    this.reasons.show(sorted(reasons).map(([why, n]) => [why, count(n), this.site.reasons[why] ?? "", paths[why] ?? {}]));
+    this.reasons.show(sortedPairs(reasons).map(([why, n]) => [why, count(n), this.site.reasons[why] ?? "", paths[why] ?? {}]));
     this.full.show(Object.entries(full).map(([field, removed]) => [`Too many values of ${field}`, "",
-      "Variants of these pages were removed since the start or reset, because a page may have 32.", removed]));
+      "Variants of these pages were removed since the start, because a page may have 32.", removed]));
     this.sumUp("pages", `${count(counts.fresh)} fresh`, `${count(sumOf(reasons))} not stored`);
   }
 
@@ -288,7 +273,7 @@ export class Details {
     write(part(root, "sentence"), rehearsal.sentence);
     write(part(root, "block"), rehearsal.block);
     part(root, "block").hidden = !rehearsal.block;
-    write(part(root, "mode"), `Mode: ${rehearsal.mode ?? "as the option rehearse says"}.`);
+    write(part(root, "mode"), rehearsal.mode === null ? "" : `Mode: ${rehearsal.mode}`);
     fillTable(root.querySelector("tbody"), rehearsal.views.map(({ view, ...numbers }) =>
       [view, ...REHEARSED.map((name) => count(numbers[name]))]));
     const items = rehearsal.findings.map(({ sentence, details }) => {
@@ -317,8 +302,7 @@ export class Details {
   showSettings(settings) {
     const root = part(this.root, "settings");
     const body = root.querySelector("tbody");
-    fillTable(body, settings.map(([name, value, , meaning]) => [name, value, meaning]));
-    settings.forEach(([, , isDefault], i) => body.rows[i].classList.toggle("set", !isDefault));
+    fillTable(body, settings);
     root.hidden = !settings.length;
   }
 }

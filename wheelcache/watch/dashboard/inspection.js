@@ -7,9 +7,20 @@ const WAIT = 500; // milliseconds between two requests for answers
 const LOOKS = 5; // at the entries that were used last
 const SHOWN = 20; // hottest entries
 const FORMATS = { Size: bytes, "Time left": duration };
-const CUT = "…"; // the end of a key that the server cut or hid in part
+export const CUT = "…"; // the end of a key that the server cut or hid in part
 
 const pause = () => new Promise((resolve) => { setTimeout(resolve, WAIT); });
+
+/** Asks the workers, and yields their answers as they arrive. */
+export async function* answersOf(ask, fields) {
+  const { token } = await ask("inspect", fields);
+  for (;;) {
+    const answer = await ask("answers", { token });
+    yield answer;
+    if (answer.is_over) return;
+    await pause();
+  }
+}
 
 export class Inspection {
   /**
@@ -92,15 +103,10 @@ export class Inspection {
     this.root.ariaBusy = "true";
     this.say("Asking the workers …");
     try {
-      const { token } = await this.ask("inspect", { ...fields, cache: this.name });
-      for (;;) {
-        if (isOld()) return false;
-        const answer = await this.ask("answers", { token });
+      for await (const answer of answersOf(this.ask, { ...fields, cache: this.name })) {
         if (isOld()) return false;
         show(answer);
         this.say([answer.text + note, ...answer.failures].join(". "), answer.failures.length > 0);
-        if (answer.is_over) break;
-        await pause();
       }
       done();
       part(this.root, "delete").hidden = this.target === null || !this.mayDelete;

@@ -33,6 +33,12 @@ LONGEST_TARGET: Final = 16_384
 
 KINDS: Final = ("key", "pattern", "tag")
 
+GROUP: Final = "group"
+"""The kind of a search for the entries of a group of keys, which are not deleted together."""
+
+SHOWN_KEYS: Final = 50
+"""Entries of a group that each worker lists."""
+
 Given = list[tuple[int, Document]]
 """The answers of workers, with their pids."""
 
@@ -42,8 +48,8 @@ class Target(NamedTuple):
 
     Attributes:
         action: "find", "delete" or "sample".
-        kind: one of ``KINDS``.
-        text: a key, pattern or tag. Keys are those that the cache stores.
+        kind: one of ``KINDS``, or to find something also GROUP.
+        text: a key, pattern or tag, or the name of a group, which may be empty. Keys are those that the cache stores.
     """
 
     action: str
@@ -68,6 +74,8 @@ class Target(NamedTuple):
         """
         if self.action == "sample":
             return {"kind": "sample"}
+        if (self.action, self.kind) == ("find", GROUP):
+            return {"kind": GROUP, "group": self.text[:LONGEST_TARGET], "limit": SHOWN_KEYS}
         if self.action not in ("find", "delete") or self.kind not in KINDS:
             raise Refused(f"Give an action (find, delete or sample) and a kind ({', '.join(KINDS)})", 400)
         if not self.text:
@@ -138,6 +146,9 @@ def answers(site: Site, token: str, inquiry: Document, at: float) -> dict[str, A
 # The tables. A cell is a text or a number, which the page formats by its heading.
 
 
+OF_KEY: Final = ("Key", "Size", "Time left")
+
+
 class AnswerTable(NamedTuple):
     """The answers of all workers: a sentence, and a table."""
 
@@ -176,6 +187,14 @@ def _numbers_of_keys(answers: Given) -> AnswerTable:
     return AnswerTable(text, ["Worker", "Keys"], rows)
 
 
+def _keys_of_group(answers: Given) -> AnswerTable:
+    """Return some entries of a group of keys."""
+    rows = _with_workers(answers, "keys")
+    number = sum(each["count"] for _, each in answers)
+    text = f"{len(rows):,} of {number:,} keys" if number > len(rows) else f"{number:,} keys"
+    return AnswerTable(text if number else "No keys now", [*OF_KEY, "Workers"], rows)
+
+
 def _entries_of_tag(answers: Given) -> AnswerTable:
     """Return the number of entries that have a tag in each worker."""
     rows = [[str(pid), sum(each["tags"].values())] for pid, each in answers]
@@ -185,22 +204,29 @@ def _entries_of_tag(answers: Given) -> AnswerTable:
 
 def _largest(answers: Given) -> AnswerTable:
     """Return the largest entries in the samples of all workers."""
+    rows = nlargest(LISTED, _with_workers(answers, "largest"), key=itemgetter(1))
+    entries, sampled = (sum(each[name] for _, each in answers) for name in ("entries", "sampled"))
+    text = f"The largest of {sampled:,} sampled entries, of {entries:,} in all workers together"
+    return AnswerTable(text, [*OF_KEY, "Workers"], rows)
+
+
+def _with_workers(answers: Given, name: str) -> list[list[Any]]:
+    """Return the entries that the answers list: the key, the greatest size and the time left in a worker with that, and
+    the number of workers."""
     found: dict[str, list[Any]] = {}
     for _, each in answers:
-        for key, size, left in each["largest"]:
-            row = found.setdefault(key, [key, 0, "", 0])
+        for key, size, left in each[name]:
+            row = found.setdefault(key, [key, -1, "", 0])
             row[3] += 1
             if size > row[1]:
                 row[1:3] = size, "never expires" if left is None else left
-    rows = nlargest(LISTED, found.values(), key=itemgetter(1))
-    entries, sampled = (sum(each[name] for _, each in answers) for name in ("entries", "sampled"))
-    text = f"The largest of {sampled:,} sampled entries, of {entries:,} in all workers together"
-    return AnswerTable(text, ["Key", "Size", "Time left", "Workers"], rows)
+    return list(found.values())
 
 
 TABLES: Final = {
     "get": _entry,
     "keys": _numbers_of_keys,
+    GROUP: _keys_of_group,
     "tags": _entries_of_tag,
     "delete": _deleted,
     "sample": _largest,

@@ -50,6 +50,24 @@ export function fillRow(row, texts) {
   while (row.cells.length > texts.length) row.lastElementChild.remove();
 }
 
+/** Fills a list of facts with pairs of a name and a text. */
+export function fillFacts(list, facts) {
+  while (list.children.length > facts.length) list.lastElementChild.remove();
+  facts.forEach(([name, text], i) => {
+    if (!list.children[i]) {
+      const fact = node("div");
+      fact.append(node("dt"), node("dd"));
+      list.append(fact);
+    }
+    write(list.children[i].firstElementChild, name);
+    write(list.children[i].lastElementChild, text);
+  });
+}
+
+/** Returns the pairs of names and numbers above 0, the largest first. */
+export const sortedPairs = (numbers) => (
+  Object.entries(numbers).filter(([, n]) => n).sort(([, one], [, other]) => other - one));
+
 /** Fills a bar to ``share`` (0 to 1) of its track. */
 export function fillBar(bar, share) {
   bar.style.inlineSize = `${(Math.min(1, Math.max(0, share || 0)) * 100).toFixed(1)}%`;
@@ -69,7 +87,7 @@ export class SortedTable {
    * @param {?number} column the column by which the items are sorted at first; null for the order of the server
    */
   constructor(root, values, make, column = null) {
-    Object.assign(this, { values, make, column, items: [], rows: new Map(), reversed: false });
+    Object.assign(this, { values, make, column, items: [], rows: new Map(), details: new Map(), reversed: false });
     this.body = root.querySelector("tbody");
     this.heads = [...root.querySelectorAll("thead th")];
     this.heads.forEach((head, column) => head.firstElementChild.addEventListener("click", () => this.sortBy(column)));
@@ -83,9 +101,9 @@ export class SortedTable {
     this.show(this.items);
   }
 
-  /** Shows the rows of ``items``, as pairs of a key and an item. */
-  show(items) {
-    this.items = items;
+  /** Shows the rows of ``items``, as pairs of a key and an item. Rows in ``details`` follow those of the same key. */
+  show(items, details = this.details) {
+    Object.assign(this, { items, details });
     const value = this.values[this.column] ?? (() => 0);
     const isText = items.length > 0 && typeof value(items[0][1]) === "string";
     const compare = isText ? (a, b) => a.localeCompare(b) : (a, b) => b - a;
@@ -93,7 +111,7 @@ export class SortedTable {
     const kept = new Set(items.map(([key]) => key));
     for (const key of this.rows.keys()) if (!kept.has(key)) this.rows.delete(key);
     for (const [key] of sorted) if (!this.rows.has(key)) this.rows.set(key, this.make(key));
-    arrange(this.body, sorted.map(([key]) => this.rows.get(key)));
+    arrange(this.body, sorted.flatMap(([key]) => [this.rows.get(key), details.get(key)].filter(Boolean)));
     const order = isText === this.reversed ? "descending" : "ascending";
     this.heads.forEach((head, i) => set(head, { "aria-sort": i === this.column ? order : "none" }));
   }

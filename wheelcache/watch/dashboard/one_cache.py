@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from math import ceil, floor, isfinite
+from math import floor, isfinite
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -12,11 +12,11 @@ from wheelcache.engine.stats import MISSES, REMOVALS, Stats
 from wheelcache.watch import documents
 from wheelcache.watch.comparison import compare, mark_in
 from wheelcache.watch.dashboard.refusals import Refused
-from wheelcache.watch.event_log import CLEARED, KILLED, RESET, Event
+from wheelcache.watch.event_log import CLEARED, KILLED, Event
 from wheelcache.watch.figures import CacheFigures, WorkerFigures
-from wheelcache.watch.problems import Problem
+from wheelcache.watch.problems import NO_PROBLEM, Problem, in_words
 from wheelcache.watch.rehearsal_results import COUNTED, findings, result_of
-from wheelcache.watch.releases import Release
+from wheelcache.watch.releases import TOGETHER, Release
 from wheelcache.watch.site import Site
 from wheelcache.watch.spans import Span
 from wheelcache.watch.tables import DAY, HOUR, STEP
@@ -28,10 +28,13 @@ MOST_FINDINGS: Final = 100
 CHARTED_GROUPS: Final = 6
 """The groups with a line of their own in the chart of the computing time."""
 
-MARKED: Final = {CLEARED: "Cleared", RESET: "Figures reset", KILLED: "Ended abruptly:"}
+MARKED: Final = {CLEARED: "Cleared", KILLED: "Ended abruptly:"}
 """The kinds of events that are marked in the charts, and their first words."""
 
 NOTHING_COMPARED: Final = "none"
+
+SPANS: Final = {float(HOUR): "Last hour", float(DAY): "Last day"}
+"""The names of spans in a sentence."""
 
 
 class Wanted(NamedTuple):
@@ -69,24 +72,30 @@ class Wanted(NamedTuple):
         return cls(None, since, until, compared)
 
     def span(self, site: Site) -> Span:
-        """Return the complete steps of the span, without those that began before a reset of all figures."""
-        reset = ceil((site.reset_at or 0.0) / STEP) * STEP
-        if self.seconds is None:
-            return site.span(max(self.since, reset), self.until)
-        return site.span(max(site.edge - self.seconds, reset))
+        """Return the complete steps of the span."""
+        return site.span(self.since, self.until) if self.seconds is None else site.span(site.edge - self.seconds)
 
-    def is_since_reset(self, figures: CacheFigures, site: Site) -> bool:
-        """Return whether the span is the time since the reset of a cache, whose counts are known exactly."""
-        return self.seconds is not None and (figures.reset_at or 0.0) > site.edge - self.seconds
+    def words(self, figures: CacheFigures, site: Site) -> str:
+        """Return the name of the span of a cache, at the beginning of a sentence."""
+        if self.seconds is None:
+            return "In this span"
+        age = site.time - (figures.since or 0.0)
+        if age < self.seconds:
+            return f"Since the start {in_words(max(0.0, age))} ago"
+        return SPANS.get(self.seconds, f"Last {in_words(self.seconds)}")
 
     def whole(self, site: Site, span: Span) -> Span:
         """Return the span for sums: if it ends now, with the counts of the step that is not over."""
         return span if self.seconds is None else span._replace(until=floor(site.time) + STEP)
 
-    def mark(self, releases: list[Release], span: Span) -> Release | None:
-        """Return the moment to compare; None if there is none."""
+    def mark(self, releases: list[Release], span: Span, since: float) -> Release | None:
+        """Return the moment to compare; None if there is none.
+
+        Args:
+            since: the time of the first figures of the cache. Nothing is known from before the first release.
+        """
         if self.compared is None:
-            return mark_in(releases, span)
+            return mark_in([each for each in releases if each.at > since + TOGETHER], span)
         if isinstance(self.compared, str):
             return None
         # The page has the time of a release as a decimal number.
@@ -119,15 +128,13 @@ def details(
         span: the complete steps of the wanted span.
         problems, events: those of the site.
     """
-    name, span = figures.name, span.beginning_at(figures.reset_at or 0.0)
+    name = figures.name
     within = site.within(figures, span, wanted.whole(site, span).until, CHARTED_GROUPS)
     total = within.total()
-    if wanted.is_since_reset(figures, site):
-        total = figures.stats
     steps, releases = within.steps(span), site.releases()
-    mark = wanted.mark(releases, span)
+    mark = wanted.mark(releases, span, figures.since or 0.0)
     return {
-        "sentence": _sentence(figures, total, problems),
+        "sentence": _sentence(figures, total, problems, wanted.words(figures, site)),
         "comparison": None if mark is None else compare(site, figures, mark),
         "marks": sorted(_marks(name, span, steps, releases, events), key=lambda each: each["at"]),
         "history": _history(span, steps, within.computing),
@@ -136,19 +143,23 @@ def details(
         "groups": documents.groups(total),
         "store": documents.store(total.store),
         "pages": _pages(figures, total),
-        "cores": figures.cores,
         "workers": [_worker(each) for each in site.workers(name)],
     }
 
 
-def _sentence(figures: CacheFigures, total: Stats, problems: Iterable[Problem]) -> dict[str, Any]:
+def _sentence(figures: CacheFigures, total: Stats, problems: Iterable[Problem], span: str) -> dict[str, Any]:
     for each in problems:
         if each.cache == figures.name:
-            return {"state": "bad", "text": f"{each.text[0].upper()}{each.text[1:]}.", "place": each.place}
-    text = "Healthy; there were no look-ups."
-    if total.requests:
-        text = f"Healthy: {total.hit_ratio:.1%} of {total.requests:,} look-ups were hits."
-    return {"state": "good", "text": text, "place": None}
+            return {"state": "bad", "text": f"{each.alone}.", "place": each.place, "group": each.group}
+    text = f"{NO_PROBLEM}. {span}: {hits_in_words(total)}."
+    return {"state": "good", "text": text, "place": None, "group": None}
+
+
+def hits_in_words(total: Stats) -> str:
+    """Return the share of look-ups that hit."""
+    if total.requests == 1:
+        return f"1 look-up, {'a hit' if total.hits else 'a stale hit' if total.stale_hits else 'a miss'}"
+    return f"{total.hit_ratio:.1%} hits" if total.requests else "no look-ups"
 
 
 def _marks(
@@ -249,7 +260,7 @@ def _store_times(total: Stats) -> dict[str, Any]:
 
 
 def _pages(figures: CacheFigures, total: Stats) -> dict[str, Any] | None:
-    """Return the pages of the span, with the paths since the reset or the start."""
+    """Return the pages of the span, with the paths since the start of the first worker."""
     if figures.stats.pages is None:
         return None
     since_start = documents.pages(figures.stats.pages) or {}

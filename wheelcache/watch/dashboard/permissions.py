@@ -23,11 +23,11 @@ class Permission(StrEnum):
     """View the page."""
 
     OPERATE = "operate"
-    """Use the buttons of the page: clear, purge and reset."""
+    """Use the buttons of the page: clear and purge."""
 
     INSPECT = "inspect"
-    """Find and list the entries of caches with the option ``inspect``, and see the texts of pages that differed in a
-    rehearsal; together with ``OPERATE``, also delete entries."""
+    """Find and list entries, and see the texts of pages that differed in a rehearsal; together with ``OPERATE``, also
+    delete entries."""
 
 
 Permissions = frozenset[Permission]

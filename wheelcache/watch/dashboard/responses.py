@@ -33,7 +33,7 @@ PAGE: Final = ""
 FIGURES: Final = "figures.json"
 
 _NEEDED: Final = {
-    **dict.fromkeys(("clear", "purge", "reset"), Permission.OPERATE),
+    **dict.fromkeys(("clear", "purge"), Permission.OPERATE),
     **dict.fromkeys(("inspect", "answers"), Permission.INSPECT),
 }
 """The actions, which are POST requests, and the permissions that their users need."""
@@ -138,7 +138,6 @@ def _action(request: Request, dashboard: Dashboard) -> Response:
     act, done = {
         "clear": (lambda: dashboard.clear(name, by), f"cleared the cache {name!r}"),
         "purge": (lambda: dashboard.purge(name, _first(fields, "target"), by), f"purged pages of the cache {name!r}"),
-        "reset": (lambda: dashboard.reset(by), "reset the figures"),
         "inspect": (lambda: dashboard.inspect(name, target, by), f"{target.verb} the cache {name!r}"),
     }[request.path]
     response = _outcome(act)

@@ -21,6 +21,7 @@ export const milliseconds = (ms) => (ms >= 1000 ? duration(ms / 1000)
   : ms >= 1 || ms === 0 ? `${threeDigits(ms)} ms` : `${threeDigits(ms * 1000)} µs`);
 export const seconds = (s) => (s ? milliseconds(s * 1000) : "0 s");
 export const clock = (at) => instants.format(new Date(at * 1000));
+export const zone = () => Intl.DateTimeFormat().resolvedOptions().timeZone;
 export const minute = (at) => minutes.format(new Date(at * 1000));
 
 /** Formats a ratio. Only a ratio without a miss is "100%", and only one without a hit is "0%"; 0.9996 is "99.9%". */
@@ -56,7 +57,7 @@ export function estimate(ms) {
     : `≈${milliseconds(Number(ms.toPrecision(2)))}`;
 }
 
-const CAUSES = { tag: "Tag dropped", "another process": "Perhaps written by another process" };
+const { causes: CAUSES } = JSON.parse(document.getElementById("config").textContent);
 
 /** Returns the cause of a miss or a removal, as it begins a line. */
 export const causeName = (cause) => CAUSES[cause] ?? `${cause[0].toUpperCase()}${cause.slice(1)}`;

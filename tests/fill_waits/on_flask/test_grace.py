@@ -1,4 +1,4 @@
-"""fill_grace in Flask: while one request computes an expired value, the others get the old one.
+"""grace in Flask: while one request computes an expired value, the others get the old one.
 
 ``tests/backends`` tests the calls of the backend.
 """

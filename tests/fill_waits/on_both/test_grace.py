@@ -1,4 +1,4 @@
-"""fill_grace: while one caller computes an expired value, ``get`` returns the old value to the others."""
+"""grace: while one caller computes an expired value, ``get`` returns the old value to the others."""
 
 import threading
 
@@ -41,19 +41,21 @@ def expired(cache, clock):
 # The option.
 
 
-def test_fill_grace_needs_a_fill_wait_for_some_of_its_keys(adapter, make):
+def test_grace_needs_a_fill_wait_for_some_of_its_keys(adapter, make):
     for options in (
-        {"grace": 5},
+        {"grace": {"page:": 5}},
         {"grace": 5, "fill_wait": 0},
         {"grace": {"page:": 5}, "fill_wait": {"other:": 5}},
         {"grace": {"page:": 5}, "fill_wait": {"": 0, "page:": 0, "other": 5}},
     ):
         with pytest.raises(adapter.refused) as refused:
             make(**options)
-        assert f"{adapter.spelled('fill_grace')}" in str(refused.value)
+        assert f"{adapter.spelled('grace')}" in str(refused.value)
         assert f"needs {adapter.spelled('fill_wait')}" in str(refused.value)
     for options in (
-        {"grace": 0},
+        {"grace": 0, "fill_wait": 0},
+        {"grace": 5},
+        {"grace": {"pages": 5}},
         {"grace": {"a": 0}, "fill_wait": {"b": 5}},
         {"grace": 5, "fill_wait": {"page:": 5}},
         {"grace": {"page:": 5}, "fill_wait": 5},
@@ -63,8 +65,10 @@ def test_fill_grace_needs_a_fill_wait_for_some_of_its_keys(adapter, make):
 
 @pytest.mark.pairs(full="adapter", of="adapter")
 @pytest.mark.parametrize("wrong", [-1, "5", None, True, float("nan"), float("inf"), {1: 5}, {"a": -1}], ids=repr)
-def test_a_wrong_fill_grace_is_an_error_that_names_it_and_the_values_that_it_accepts(adapter, make, wrong):
-    with pytest.raises(adapter.refused, match="a number of seconds >= 0, or a dict of key prefixes") as refused:
+def test_a_wrong_grace_is_an_error_that_names_it_and_the_values_that_it_accepts(adapter, make, wrong):
+    with pytest.raises(
+        adapter.refused, match="a number of seconds >= 0, or a dict of 'pages', 'fragments' and key prefixes"
+    ) as refused:
         make(fill_wait=5, grace=wrong)
     assert adapter.spelled("grace") in str(refused.value)
 
@@ -140,7 +144,7 @@ def test_after_its_grace_the_old_value_is_gone(cache, clock, in_thread):
     assert cache.engine.stats().stale_hits == 1
 
 
-def test_an_old_value_whose_grace_is_longer_is_returned_only_for_the_fill_grace(cache, clock, in_thread):
+def test_an_old_value_whose_grace_is_longer_is_returned_only_for_the_grace_of_the_option(cache, clock, in_thread):
     cache.load("key", lambda: OLD, TTL, grace=10 * GRACE)
     clock.advance(TTL + GRACE)
     cache.get("key")
@@ -239,7 +243,7 @@ def test_a_value_that_is_deleted_while_it_is_loaded_is_not_returned_to_later_cal
     assert cache.engine.stats().stale_hits == 0
 
 
-def test_the_grace_of_a_call_replaces_the_fill_grace(cache, clock):
+def test_the_grace_of_a_call_replaces_that_of_the_option(cache, clock):
     cache.load("key", lambda: OLD, TTL, grace=GRACE / 3)
     clock.advance(TTL + GRACE / 2)
     assert len(cache.engine) == 0
@@ -273,7 +277,7 @@ def test_a_deleted_value_is_never_returned(cache, clock, in_thread, delete):
 # All other calls.
 
 
-def test_for_every_other_call_a_value_in_its_fill_grace_has_expired(cache, clock, in_thread):
+def test_for_every_other_call_a_value_in_its_grace_has_expired(cache, clock, in_thread):
     expired(cache, clock)
     cache.get("key")
 
@@ -289,7 +293,7 @@ def test_for_every_other_call_a_value_in_its_fill_grace_has_expired(cache, clock
     assert in_thread(cache.load, "key", lambda: NEW).result(PATIENCE) == NEW
 
 
-def test_add_stores_over_an_old_value_and_what_it_stores_has_no_fill_grace(cache, clock, in_thread):
+def test_add_stores_over_an_old_value_and_what_it_stores_has_no_grace(cache, clock, in_thread):
     """Locks, rate limits and one-time codes keep their timeouts exactly."""
     expired(cache, clock)
     assert cache.add("key", NEW, TTL)
@@ -302,7 +306,7 @@ def test_add_stores_over_an_old_value_and_what_it_stores_has_no_fill_grace(cache
     assert asking.result(PATIENCE) is None
 
 
-def test_a_delete_of_a_value_in_its_fill_grace_reports_that_there_was_none(cache, clock):
+def test_a_delete_of_a_value_in_its_grace_reports_that_there_was_none(cache, clock):
     expired(cache, clock)
     assert cache.delete("key") is False
     assert len(cache.engine) == 0

@@ -1,0 +1,170 @@
+"""Workers with separate entries that miss values which another worker has: a problem that a HostCache prevents."""
+
+import contextlib
+import json
+import random
+import sqlite3
+import zlib
+
+import pytest
+
+from tests.watch.published import look
+from wheelcache import Cache
+from wheelcache.engine.observed import SharedState
+from wheelcache.runtime.request_scope import forget_misses
+from wheelcache.watch import publisher, separate_entries
+from wheelcache.watch.key_samples import misses_of
+from wheelcache.watch.problems import problems_of
+from wheelcache.watch.separate_entries import worst_of
+from wheelcache.watch.site import Own, Site
+
+STEP = 3.0
+
+
+def go_on(clock, steps=6):
+    for _ in range(steps):
+        clock.advance(STEP)
+
+
+@pytest.fixture
+def workers(path, clock, closed, monkeypatch):
+    """Make caches of one name, as if each of them were in a process of its own."""
+
+    def make(number, figures_dir=path):
+        with monkeypatch.context() as patch:
+            made = []
+            for _ in range(number):
+                # The publisher is that of a process.
+                patch.setattr(publisher, "_publishers", {})
+                made.append(closed(Cache("pages", clock=clock, jitter=0, figures_dir=figures_dir)))
+        return made
+
+    return make
+
+
+@pytest.fixture
+def problems(path, clock):
+    def found():
+        site = look(path, clock)
+        return [str(each) for each in problems_of(site, site.recent(), ())]
+
+    return found
+
+
+def miss(cache, key):
+    """Look up a key in a request that does not set it."""
+    found = cache.get(key)
+    cache.engine.misses().note(key)
+    forget_misses()
+    assert found is None
+
+
+def rows(path):
+    """Return the rows of the workers in the database: what each of them holds, the least first, and its counts."""
+    (file,) = look(path).files
+    with contextlib.closing(sqlite3.connect(file.path)) as db:
+        return db.execute("SELECT held, counts FROM key_samples WHERE process != 0 ORDER BY length(held)").fetchall()
+
+
+MISSED = "Cache 'pages': {} miss a value that another worker has. Set its backend to HostCache."
+
+
+def test_values_that_only_another_worker_has_are_a_problem_that_names_their_group(workers, problems, clock):
+    one, other = workers(2)
+    for number in range(30):
+        one.set(f"token:{number}", number)
+        other.set(f"page:{number}", number)
+        other.get(f"page:{number}")
+    go_on(clock)
+    for number in range(30):
+        miss(other, f"token:{number}")
+        one.get(f"token:{number}")
+    go_on(clock)
+    group = "50% of the look-ups of 'token'" if one.stats().groups.keys() > {""} else "33% of the look-ups"
+    assert problems() == [MISSED.format(group)]
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_keys_that_no_worker_has_are_none(workers, problems, clock, number):
+    for cache in workers(number):
+        cache.set("page:1", 1)
+        for _ in range(50):
+            miss(cache, "page:unknown")
+    go_on(clock)
+    assert problems() == []
+
+
+def test_a_cold_start_is_none_once_the_values_are_used(workers, problems, clock):
+    caches = workers(4)
+    for number in range(50):
+        for cache in caches:
+            cache.get_or_load(f"page:{number}", lambda: 1)
+            for _ in range(20):
+                cache.get(f"page:{number}")
+    go_on(clock)
+    assert problems() == []
+
+
+@pytest.mark.parametrize(("values", "ttl"), [(5, 30), (100, 30), (2_000, 30), (20_000, 30), (20_000, 3600)])
+def test_the_share_is_that_of_the_misses_that_one_cache_for_all_would_not_have(
+    workers, path, clock, closed, monkeypatch, values, ttl
+):
+    monkeypatch.setattr(separate_entries, "LEAST_SHARE", 0.0)
+    caches, shared = workers(3), closed(Cache("shared", clock=clock, jitter=0))
+    seeded = random.Random(1)
+    for _ in range(100):
+        for _ in range(120):
+            key = f"page:{int(values ** seeded.random())}"
+            seeded.choice(caches).get_or_load(key, lambda: 1, ttl)
+            shared.get_or_load(key, lambda: 1, ttl)
+        clock.advance(STEP)
+    avoided = sum(each.stats().misses for each in caches) - shared.stats().misses
+    share = worst_of(misses_of(look(path, clock).files)["pages"]).share
+    assert share == pytest.approx(avoided / 12_000, abs=0.04)
+
+
+def test_workers_publish_no_keys_and_each_database_has_other_hashes(workers, path, clock):
+    found = []
+    for folder in (path, path.with_name("other")):
+        (cache,) = workers(1, folder)
+        cache.set("session:xyzzy", 1)
+        go_on(clock)
+        found.append(rows(folder)[0][0])
+        assert b"xyzzy" not in look(folder).files[0].path.read_bytes()
+    assert found[0] != found[1]
+
+
+def test_the_samples_are_bounded(workers, path, clock):
+    one, other = workers(2)
+    for number in range(5_000):
+        one.set(f"{number:0200}", number)
+        miss(other, f"{number:0200}")
+        if not number % 500:
+            clock.advance(STEP)
+    go_on(clock, 20)
+    assert [len(held) < 10_000 and len(counts) < 200 for held, counts in rows(path)] == [True, True]
+    held, limit = json.loads(zlib.decompress(rows(path)[1][0]))
+    assert [len(keys) for keys in held.values()] == [1_024]
+    assert limit == pytest.approx(1_024 / 5_000 * 2**32, rel=0.2)
+
+
+def test_state_that_workers_must_share_is_a_problem_from_two_workers_on(workers, path, clock):
+    looking = Cache("pages", clock=clock, figures_dir=path)
+    looking.engine.observed.setting = "CACHE_TYPE"
+    looking.engine.observed.shared_state.append(SharedState("Sessions are in", "a visitor is logged out"))
+
+    def found():
+        return [str(each) for each in problems_of(Site([looking], Own.NONE), {}, ())]
+
+    for each in workers(1):
+        each.set("a", 1)
+    go_on(clock)
+    assert found() == []
+    for each in workers(1):
+        each.set("a", 1)
+    go_on(clock)
+    (problem,) = found()
+    assert problem == (
+        "Cache 'pages': Sessions are in it, and its 2 workers do not share it: a visitor is logged out. "
+        "Set CACHE_TYPE to HostCache."
+    )
