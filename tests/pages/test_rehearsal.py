@@ -454,6 +454,26 @@ def test_reruns_follow_until_the_outcome_is_certain(course):
     assert LATER > 60
 
 
+@pytest.mark.parametrize(("again", "kind"), [("b", "wrong"), ("a", "outdated"), ("no run", "wrong")])
+def test_an_answer_that_the_visitor_no_longer_gets_is_outdated_and_not_wrong(again, kind):
+    heard, reports = [], []
+    answers = {text: Answer(200, b"", b"", text.encode()) for text in "ab"}
+    comparison = Comparison(
+        answers["b"],
+        is_keyed=False,
+        is_new=True,
+        rerun=lambda pause, hear, size: heard.append((hear, answers["a"])),
+        repeat=lambda pause, hear, size: heard.append((hear, answers.get(again, again))),
+        report=lambda found, former: reports.append(found.kind.value),
+        end=lambda: None,
+    )
+    comparison.begin(answers["b"])
+    while heard and not reports:
+        hear, answer = heard.pop()
+        hear(answer)
+    assert reports == [kind]
+
+
 @pytest.mark.parametrize(("size", "most"), [(1_000_000, 1000), (1, 8)])
 def test_comparisons_are_bounded_by_their_number_and_their_bytes(rehearsed, found, monkeypatch, size, most):
     monkeypatch.setattr(rehearsing, "MOST_COMPARISONS", most)

@@ -275,6 +275,8 @@ export class Details {
     root.hidden = rehearsal === null;
     if (rehearsal === null) return;
     write(part(root, "sentence"), rehearsal.sentence);
+    write(part(root, "block"), rehearsal.block);
+    part(root, "block").hidden = !rehearsal.block;
     write(part(root, "mode"), rehearsal.mode === null ? "" : `Mode: ${rehearsal.mode}`);
     fillTable(root.querySelector("tbody"), rehearsal.views.map(({ view, ...numbers }) =>
       [view, ...REHEARSED.map((name) => count(numbers[name]))]));

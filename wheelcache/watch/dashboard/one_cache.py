@@ -287,4 +287,5 @@ def rehearsal(name: str, site: Site, *, shows_texts: bool) -> dict[str, Any] | N
     result = result_of(name, outcomes, mode)
     found = [{"sentence": each, "details": details} for each, details in findings(result, shows_texts=shows_texts)]
     views = [{kind: row[kind] for kind in ("view", *COUNTED)} for row in result["views"][:MOST_VIEWS]]
-    return {"sentence": result["sentence"], "mode": mode, "views": views, "findings": found[:MOST_FINDINGS]}
+    summary = {name: result[name] for name in ("sentence", "block", "mode")}
+    return {**summary, "views": views, "findings": found[:MOST_FINDINGS]}
