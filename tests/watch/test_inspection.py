@@ -124,7 +124,7 @@ def test_the_keys_of_a_group_are_listed_without_those_of_others_and_without_the_
 
 @pytest.mark.compiled
 def test_of_a_large_group_the_first_keys_are_listed(worker, search):
-    cache = worker({}, max_entries=None, interval=3600)
+    cache = worker({}, max_entries=None)
     cache.set_many({f"key:{number}": 1 for number in range(10_000)})
     found = search(cache, "find", "group", "key")
     assert (found["text"], len(found["rows"])) == ("50 of 10,000 keys", 50)
