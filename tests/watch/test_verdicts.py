@@ -50,7 +50,6 @@ class PlantedSite:
                 given = {
                     "clock": self.clock,
                     "jitter": 0,
-                    "log_interval": None,
                     "figures_dir": self._folder / "figures",
                 }
                 self.workers.append(Cache("pages", **given, **options))
