@@ -94,7 +94,7 @@ class Site:
         shutil.copytree(self.source(), folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".git"))
         for name, text in {**self.modules, "plain_site": self.plain}.items():
             (folder / f"{name}.py").write_text(text)
-        copy = Copy(self, folder, {**os.environ, **self.environment, **environment})
+        copy = Copy(self, folder, {**os.environ, "PYTHONHASHSEED": "0", **self.environment, **environment})
         copy.set_options("")
         for command in self.prepare:
             copy.run(*command)
