@@ -30,8 +30,9 @@ LINES = "<h1>Shop</h1>\n<p>Welcome</p>\n<ul>\n<li>one</li>\n<li>two</li>\n</ul>\
 
 
 def outcomes(site):
-    """Return the counts of the only view."""
-    return {kind: found.number for (_, kind), found in site.cache.pages.rehearsal.counts().items()}
+    """Return the counts of the only view, without those of the obstacles."""
+    counts = site.cache.pages.rehearsal.counts().items()
+    return {kind: found.number for (view, kind), found in counts if view and not kind.endswith("]")}
 
 
 def examples(site):
@@ -178,7 +179,7 @@ def test_equal_answers_are_counted_by_view(rehearsed):
     for _ in range(5):
         site.get()
     assert outcomes(site) == {"stored": 1, "hits": 4, "equal": 4}
-    assert {view for view, _ in site.cache.pages.rehearsal.counts()} == {"the view"}
+    assert {view for view, _ in site.cache.pages.rehearsal.counts()} == {"", "the view"}
 
 
 def visitor(request):

@@ -35,6 +35,7 @@ from wheelcache.pages.request import (
 )
 from wheelcache.pages.rules import CONDITIONS
 from wheelcache.pages.run import BODY, EXTENSION, INCOMPLETE, TRAILERS, Forward, Run
+from wheelcache.pages.tried import TriedRun
 from wheelcache.pages.variants import COOKIE, Raw, Variants, is_safe
 
 Scope = MutableMapping[str, Any]
@@ -88,6 +89,7 @@ class AsgiRequest:
         self.scope = scope
         self._values = by_name
         self.host = by_name.get(b"host", b"").decode("latin-1")
+        self.root = _root(scope)
         self.path = _whole_path(scope)
         self.query = _query(scope)
         self.traces: Reads | None = scope.get(WHY)
@@ -95,6 +97,10 @@ class AsgiRequest:
 
     def value(self, name: bytes) -> bytes | None:
         return self._values.get(name)
+
+    def of_the_server(self, name: str) -> str:
+        name_and_port = self.scope.get("server") or ("", "")
+        return str(name_and_port[name == "SERVER_PORT"])
 
     def raw(self, names: tuple[bytes, ...]) -> Raw:
         return (*map(self._values.get, names),)
@@ -184,7 +190,7 @@ class AsgiCache:
         if isinstance(decision, Forward):
             await self._app(sent, receive, _forwarding(decision, send))
         elif isinstance(decision, Run):
-            if decision.is_rehearsed:
+            if isinstance(decision, TriedRun):
                 decision.begin_rerun = self._reruns()
             await _Exchange(decision, receive, send).run(self._app, scope)
         elif isinstance(decision, Rehearsed):

@@ -75,10 +75,8 @@ class Comparison:
             self._finish(EQUAL)
         elif visitor.cookies != self._stored.cookies:
             # The visitor would not have got them, and the application may rely on them.
-            of_page, of_visitor = (
-                f"sets cookies: {each.cookies.decode('latin-1')}" for each in (self._stored, visitor)
-            )
-            self._finish(Difference(Kind.WRONG, 0, of_page, of_visitor))
+            of_page, of_visitor = (each.cookies.decode("latin-1") for each in (self._stored, visitor))
+            self._finish(Difference(Kind.WRONG, 0, of_page, of_visitor, header="set-cookie"))
         else:
             self._visitor = visitor
             self._rerun(SOON)

@@ -256,6 +256,7 @@ class _Watched(_Tagged):
         if notes.is_rerun:
             save_no_session()
         if notes.traces is not None:
+            notes.middleware = settings.MIDDLEWARE
             record_writes(notes.traces, SessionBase, HttpResponseBase, ENDS)
             _watch_parameters(request, notes.traces, watch)
         request.COOKIES, request.META = cookies.copy(), meta.copy()
@@ -293,7 +294,9 @@ class _Watched(_Tagged):
         """Refuse pages that depend on something that was not read from the request."""
         request, notes = self.request, self._notes
         if request.resolver_match is not None:
-            notes.view = request.resolver_match.view_name or request.resolver_match._func_path
+            found = request.resolver_match
+            notes.view = found.view_name or found._func_path
+            notes.route = found.route
         language, zone = get_language(), timezone.get_current_timezone()
         if language == self._language != settings.LANGUAGE_CODE and not _chooses_languages():
             notes.refuse("language", "language of an earlier request")

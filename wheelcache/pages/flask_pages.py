@@ -180,6 +180,7 @@ def _collect_tags(response: Response) -> Response:
         return response
     try:
         notes.view = request.endpoint
+        notes.route = None if request.url_rule is None else request.url_rule.rule
         if notes.traces is not None:
             stop_recording()
         if notes.is_rerun:

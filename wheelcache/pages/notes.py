@@ -56,7 +56,7 @@ class PageNotes:
 
     Attributes:
         fields: request headers and cookies on which the page depends, in addition to those that its Vary names.
-        refused: the reason why the page must not be stored; None if it may be.
+        refusals: the reasons why the page must not be stored: all of them if reads are recorded, otherwise the first.
         sets_cookie: the reason to give if the page is not stored because it sets a cookie; None for the usual one.
         is_keyed: whether the application called ``vary_on``.
         given: a copy of the environ or the scope before middleware inside the cache received it; None if there is none.
@@ -68,6 +68,8 @@ class PageNotes:
             a comparison ignores both.
         is_rerun: whether the run repeats an earlier one for a comparison. It must change nothing, such as the session.
         view: the name of the view, for the figures; None if the application does not give it.
+        route: the pattern of the paths of the view, as the framework writes it; None if the framework found no view.
+        middleware: the dotted paths of the middleware of the framework.
         tags: the tags of the page, to which the application may add: see ``HTTPCache.delete_tags``.
         uncalled: for companions: the copies of each part whose reads are watched.
         ignored, traces: for companions, which read the request on behalf of the application: the reads that do not
@@ -76,7 +78,7 @@ class PageNotes:
 
     # Attributes of the class until they are set: most runs set none, and a run should cost little.
     fields: frozenset[bytes] = frozenset()
-    refused: Refusal | None = None
+    refusals: tuple[Refusal, ...] = ()
     sets_cookie: Refusal | None = None
     is_keyed = False
     given: Mapping[str, Any] | None = None
@@ -86,6 +88,8 @@ class PageNotes:
     token_cookies: frozenset[bytes] = frozenset()
     is_rerun = False
     view: str | None = None
+    route: str | None = None
+    middleware: Collection[str] = ()
 
     def __init__(
         self, ignored: IgnoredReads = NOTHING_IGNORED, traces: Reads | None = None, *, most_blanked: int | None = None
@@ -126,15 +130,15 @@ class PageNotes:
                 self.traces.add_all(filter(None, [*part.places.values()]))
 
     def refuse(self, reason: str, detail: str | None = None, *, leaves_mark: bool = True) -> None:
-        """Keep the page from being stored. The first call decides.
+        """Keep the page from being stored. The first call decides about the reason.
 
         Args:
             reason: the reason by which the figures count pages, so use few different ones.
             detail: the reason that Cache-Status shows, such as "reads REMOTE_ADDR"; None if it is ``reason``.
             leaves_mark: see ``Refusal``.
         """
-        if self.refused is None:
-            self.refused = refusal(reason, detail, leaves_mark=leaves_mark)
+        if not self.refusals or self.traces is not None:
+            self.refusals += (refusal(reason, detail, leaves_mark=leaves_mark),)
 
     # For companions.
 

@@ -129,6 +129,16 @@ class Options:
         for name, made in self._made().items():
             object.__setattr__(self, name, made)
 
+    def for_rehearsals(self) -> dict[str, Any]:
+        """Return the rules as Python code, and the options that advice extends."""
+        rules = [] if self.page_rules is None else [(pattern, rule.source) for pattern, rule in self.page_rules.given]
+        return {
+            "rules": rules,
+            "ignore_query": [*self.ignore_query],
+            "ignore_reads_by": [*self.ignored.paths],
+            "max_body": self.max_body,
+        }
+
     def _made(self) -> dict[str, Any]:
         cookies, languages, sessions = map(_encoded, (self.cookies, self.languages, self.session_cookies))
         rules = PageRules(self.rules)

@@ -9,6 +9,7 @@ text, also with slashes, and no other character is special. Of the rules of each
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -34,6 +35,16 @@ class PageRule:
     bypasses: bool = False
     grace: float | None = None
     lost_cookies: frozenset[bytes] | None = None
+
+    @property
+    def source(self) -> str:
+        """The call that makes the rule, as Python code."""
+        if self.lost_cookies is not None:
+            return f"without_cookies({', '.join(json.dumps(name.decode()) for name in sorted(self.lost_cookies))})"
+        if self.ttl is not None:
+            names = [name.decode() for name in sorted(self.value_cookies)]
+            return f"ttl({self.ttl:g}, cookies={json.dumps(names)})" if names else f"ttl({self.ttl:g})"
+        return "bypass()" if self.bypasses else f"grace({self.grace or 0:g})"
 
 
 NO_RULE: Final = PageRule()
@@ -93,6 +104,7 @@ class PageRules:
     """The rules of a site.
 
     Attributes:
+        given: the pairs of patterns and rules.
         rules: the matchers of the host and the path, and what the rule says, in the order of the rules.
 
     Raises:
@@ -102,7 +114,8 @@ class PageRules:
     def __init__(self, rules: Iterable[tuple[str, PageRule]] = ()) -> None:
         if isinstance(rules, str | bytes) or not isinstance(rules, Iterable):
             raise TypeError(f"rules must be a list of pairs, {ACCEPTED}, not {options.shown(rules)}")
-        self.rules = [_checked(f"rules[{index}]", rule) for index, rule in enumerate(rules)]
+        self.given = [*rules]
+        self.rules = [_checked(f"rules[{index}]", rule) for index, rule in enumerate(self.given)]
 
     def of(self, host: str, path: str) -> PageRule:
         """Return what the rules say about a page.
@@ -166,6 +179,11 @@ def _is_host(text: str) -> bool:
     return match is not None and (
         text in ("*", "localhost") or text[0] == "[" or bool(match[2]) or "." in text.strip(".")
     )
+
+
+def matches(pattern: str, text: str) -> bool:
+    """Return whether a path, one character for each byte, matches the pattern of a rule for every host."""
+    return _matcher(pattern)(text)
 
 
 def _matcher(pattern: str) -> Matcher:

@@ -31,6 +31,7 @@ from wheelcache.pages.rules import Use, request_directives
 from wheelcache.pages.run import Forward, Run
 from wheelcache.pages.stored_pages import UNSAFE, UNUSUAL_COOKIES
 from wheelcache.pages.storing import Storing
+from wheelcache.pages.tried import TriedRun
 from wheelcache.pages.variants import Variants, are_usual
 from wheelcache.runtime.alarm import Alarm
 
@@ -49,6 +50,7 @@ RANGE: Final = refusal("range")
 OVERDUE: Final = refusal("overdue", "the application took too long")
 SWITCHED_OFF: Final = refusal("switched off")
 KEEPS_COOKIES: Final = refusal("bypass", "keeps the cookies that a rule removes")
+KEEPS_SESSION: Final = refusal("session", "has a session, so it keeps the cookies that a rule removes")
 BY_RULE: Final = "rule of the site"
 
 
@@ -287,11 +289,15 @@ class Pages:
         return self.storing.reply(page, request, now, "stale", page.hit_status(now, "slow"))
 
     def _run(self, request: Request, miss: _Miss, turn: Turn | None) -> Run:
-        run = Run(self.storing, request, miss.key, miss.why, miss.page, turn)
+        run = self._new_run(request, miss.key, miss.why, miss.page, turn)
         if miss.page is None:
             # Unlike ``find``, this counts the miss, as soon as the view is known.
             run.cause = self.storing.stored.miss_cause(miss.key)
         return run
+
+    def _new_run(self, request: Request, key: str, why: str, stored: Page | None, turn: Turn | None) -> Run:
+        kind = TriedRun if self.mode.name == REHEARSE else Run
+        return kind(self.storing, request, key, why, stored, turn)
 
     def _reply(self, request: Request, hit: _Hit) -> Reply:
         page, now = hit.page, self.clock()
@@ -350,9 +356,10 @@ class Pages:
             is_alone or request.has_session or (page is None and storing.shared_pages.find(request.key) is None)
         ):
             # Its page may be for one visitor, who needs all cookies.
+            why = KEEPS_SESSION if request.has_session else KEEPS_COOKIES
             if self.mode.name == REHEARSE:
-                self.rehearsal.not_stored(None, request, KEEPS_COOKIES)
-            return self._forward(request, selected.why, KEEPS_COOKIES)
+                self.rehearsal.not_stored(None, request, why)
+            return self._forward(request, selected.why, why)
         if request.method == "HEAD":
             # Developers ask with HEAD why a page is not stored.
             mark = self._marks.find(key)
@@ -366,7 +373,7 @@ class Pages:
             return self._forward(request, selected.why, CONDITION)
         if is_alone:
             # Its response may not be storable, although that of the next request is: nobody should wait for it.
-            return Run(storing, request, key, selected.why, page, None)
+            return self._new_run(request, key, selected.why, page, None)
         if not request.is_safe:
             return self._forward(request, "bypass", UNSAFE)
         if options.companion and cookie and not are_usual(cookie):
@@ -381,6 +388,8 @@ class Pages:
             return None
         # The order of these conditions matters: a conditional request must not use up the turn of another one.
         is_due = (request.is_plain or not is_conditional(request)) and mark.is_due(now)
+        if self.mode.name == REHEARSE and not is_due and (request.is_plain or not is_conditional(request)):
+            is_due = self.rehearsal.looks_again(request)
         if request.loses_cookies:
             # A page that is not stored gets all cookies of the visitor.
             is_due = False
@@ -389,7 +398,7 @@ class Pages:
             if page is not None:
                 return None if is_due else self._slow(page, request, now)
         if is_due:
-            return Run(self.storing, request, key, selected.why, selected.page, None)
+            return self._new_run(request, key, selected.why, selected.page, None)
         self.figures.refused(mark.refusal, request.path, mark.view or NO_VIEW)
         if self.mode.name == REHEARSE:
             self.rehearsal.not_stored(mark.view, request, mark.refusal)

@@ -11,10 +11,11 @@ responses are wrapped at the first request whose reads are recorded; other reque
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextvars import ContextVar
-from functools import partial, wraps
+from functools import lru_cache, partial, wraps
 from importlib import import_module
 from inspect import CO_ASYNC_GENERATOR, CO_GENERATOR
 from types import CodeType, FrameType
@@ -34,6 +35,9 @@ WRITES: Final = (
     *("flush", "aset", "apop", "asetdefault", "aupdate", "aset_expiry", "acycle_key", "aflush"),
 )
 """The methods that change a session."""
+
+OF_THE_SERVER: Final = frozenset(["SERVER_NAME", "SERVER_PORT"])
+"""Entries of the environ that are the same for all visitors of most servers."""
 
 GENERATOR: Final = CO_GENERATOR | CO_ASYNC_GENERATOR
 KEEPERS: Final = ("cached_property.__get__", "SimpleLazyObject._setup")
@@ -64,6 +68,7 @@ class IgnoredReads:
             ``load`` imports them. A value that such code keeps on the request must not be used for the page.
 
     Attributes:
+        paths: the dotted paths.
         is_loaded: whether ``load`` has nothing left to import.
 
     Raises:
@@ -74,9 +79,9 @@ class IgnoredReads:
         accepted = "a list of request headers and entries of the environ, such as 'User-Agent' and 'REMOTE_ADDR'"
         self._names = frozenset(map(_entry, checked_names("ignore_reads", names, accepted, _is_name)))
         accepted = "a list of dotted paths of middleware and functions, such as 'site.middleware.AccessLog'"
-        self._paths = checked_names("ignore_reads_by", by, accepted, _is_path)
+        self.paths = checked_names("ignore_reads_by", by, accepted, _is_path)
         self._code: frozenset[CodeType] = frozenset()
-        self.is_loaded = not self._paths
+        self.is_loaded = not self.paths
 
     def load(self) -> None:
         """Import the code whose reads are ignored.
@@ -85,7 +90,7 @@ class IgnoredReads:
             ValueError: if a path cannot be imported, or is not a class or a function in Python.
         """
         if not self.is_loaded:
-            self._code = frozenset(code for path in self._paths for code in _code_at(path))
+            self._code = frozenset(code for path in self.paths for code in _code_at(path))
             self.is_loaded = True
 
     def contain(self, name: str, reader: FrameType, ends: Collection[CodeType]) -> bool:
@@ -163,12 +168,22 @@ class Read(NamedTuple):
         what: a cookie, a header or an entry of the environ, such as "cookie theme", "User-Agent" and "REMOTE_ADDR".
         file, line: the code of the site; if it did not read, that of the framework.
         function: its qualified name; None for a template.
+        by: the dotted path of the code with which ``ignore_reads_by`` exempts the read; "" if there is none.
+        is_outside: whether this code surely is none that a view calls, or reads an entry that is the same for all
+            visitors of a server.
     """
 
     what: str
     file: str
     line: int
     function: str | None
+    by: str = ""
+    is_outside: bool = False
+
+    @property
+    def place(self) -> str:
+        """The file, relative to the directory from which it was imported, and the line."""
+        return f"{relative(self.file)}:{self.line}"
 
 
 class Reads:
@@ -210,7 +225,55 @@ class Reads:
 
 def read_at(what: str, reader: FrameType, ends: Collection[CodeType]) -> Read:
     """Return the read of a part by a frame: see ``IgnoredReads.contain``."""
-    return Read(what, *_place(reader, ends))
+    return Read(what, *_place(reader, ends), *_exempting(what, reader, ends))
+
+
+def _exempting(what: str, reader: FrameType, ends: Collection[CodeType]) -> tuple[str, bool]:
+    """Return the path of the code that exempts a read, and whether no view calls it: see ``Read``."""
+    found: list[tuple[str, bool]] = []
+    is_of_view, is_sure = False, True
+    for frame in _layer(reader, ends):
+        module, code = _module(frame), frame.f_code
+        if code.co_flags & GENERATOR or code.co_qualname in KEEPERS:
+            # Reads of code further out count: see ``IgnoredReads.contain``.
+            is_of_view = True
+            break
+        if _root(module) not in LIBRARIES and (path := _path_of(module, code)) is not None:
+            found.append((path, "<locals>" not in code.co_qualname))
+        is_of_view = is_of_view or _calls_a_view(frame) or (frame.f_back is not None and _calls_a_view(frame.f_back))
+        is_sure = frame.f_back is None or _module(frame.f_back) != "asgiref.sync"
+    if not found:
+        return "", False
+    if not is_of_view:
+        path, is_importable = found[-1]
+        return path, is_importable and is_sure
+    # The innermost code, unless it is the view itself.
+    return found[0] if what in OF_THE_SERVER and found[0][0] != found[-1][0] else ("", False)
+
+
+def _calls_a_view(frame: FrameType) -> bool:
+    """Return whether a frame is that of the framework that calls the view, and no other layer."""
+    module, name = _module(frame), frame.f_code.co_name
+    return (module == "django.core.handlers.base" and "wrapped_callback" in frame.f_locals) or (
+        module == "flask.app" and name == "dispatch_request"
+    )
+
+
+@lru_cache(1024)
+def _path_of(module: str, code: CodeType) -> str | None:
+    """Return the dotted path of the function or the class that contains the code; None if it cannot be imported."""
+    path = f"{module}.{code.co_qualname.partition('.')[0]}"
+    try:
+        return path if module != "__main__" and _is_path(path) and code in _code_at(path) else None
+    except (TypeError, ValueError):
+        return None
+
+
+@lru_cache(1024)
+def relative(file: str) -> str:
+    """Return the name of a file, relative to the directory from which Python has imported it."""
+    roots = [each for each in map(os.path.abspath, sys.path) if file.startswith(each + os.sep)]
+    return os.path.relpath(file, max(roots, key=len)) if roots else file
 
 
 def _place(reader: FrameType, ends: Collection[CodeType]) -> tuple[str, int, str | None]:

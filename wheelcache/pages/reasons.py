@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 from urllib.parse import unquote
@@ -46,18 +47,25 @@ class Reason(NamedTuple):
     advice: str
     details: tuple[str, ...]
 
-    def advice_for(self, path: str) -> str:
-        """Return the advice with the path of a page in the rules that it names."""
+    def advice_for(self, path: str, detail: str = "") -> str:
+        """Return the advice with the path of a page, and the cookies in the detail, in the rules that it names."""
+        named = _COOKIES.search(detail)
+        cookies = [] if named is None else named[1].split(", ")
         # Rules compare decoded paths.
-        return self.advice.replace("[(path, ", f"[({unquote(path)!r}, ")
+        advice = self.advice.replace("[(path, ", f"[({unquote(path)!r}, ")
+        return advice.replace("(names)", f"({', '.join(map(repr, cookies))})").replace("=names)", f"={cookies!r})")
 
 
 def _reason(cause: str, advice: str, *details: str) -> Reason:
     return Reason(cause, advice, details)
 
 
+_COOKIES: Final = re.compile(r"cookie ([^ ,]+(?:, [^ ,]+)*)")
+"""Finds the names of cookies in a detail."""
+
 _READ_LESS: Final = (
-    "The command why names the code. Let it read single cookies or headers; if it is a log: ignore_reads_by=[its path]."
+    "Let the code that the command why names read single cookies or headers. If no page shows what it read, as with a "
+    "log, name it in ignore_reads_by; a rehearsal then compares the pages."
 )
 _SEND_WHOLE: Final = "Return the body as a whole, or leave such responses to the server in front of the site."
 _FOR_ALL: Final = (
@@ -68,9 +76,9 @@ _ONLY_GET: Final = "Nothing: only the complete response to a GET is stored."
 
 REASONS: Final[Mapping[str, Reason]] = {
     "status": _reason(
-        "Responses with this status are never stored.",
-        "Nothing: responses with this status must not be stored.",
-        "status 206",
+        "Responses with this status are not stored, or only if they name a lifetime.",
+        "Nothing. Only if a redirect is the same for all visitors, let it set Cache-Control: max-age=60.",
+        "status 302",
     ),
     "error": _reason(
         "The application failed, or answered with a server error.",
@@ -81,16 +89,15 @@ REASONS: Final[Mapping[str, Reason]] = {
     ),
     "no lifetime": _reason(
         "The response names no lifetime, such as Cache-Control: max-age=60.",
-        "Let the view set Cache-Control: max-age=60, or add a rule: rules=[(path, ttl(60))]. A rule is for the "
-        "statuses 200, 203, 204, 300, 301, 308, 404 and 410.",
+        "Let the view set Cache-Control: max-age=60, or add a rule: rules=[(path, ttl(60))].",
     ),
     "no-store": _reason("The response has Cache-Control: no-store.", _FOR_ALL),
     "private": _reason("The response has Cache-Control: private.", _FOR_ALL),
     "set-cookie": _reason(
         "The response sets a cookie.",
-        "The command why names the code that sets it, or writes to the session: let it do so only if something "
-        "changes, or let a script or another URL do it. If visitors can do without the cookie on this page, and it is "
-        "not that of the session: rules=[(path, without_cookies(name))].",
+        "Let the code set it, or write to the session, only if something changes, or let a script or another URL do "
+        "it. If visitors can do without the cookie on this page, and it is not that of the session: "
+        "rules=[(path, without_cookies(names))].",
         "sets cookie theme",
     ),
     "authorization": _reason(
@@ -114,10 +121,12 @@ REASONS: Final[Mapping[str, Reason]] = {
     "session": _reason(
         "The visitor had a session, and nothing shows that the page does not depend on it.",
         "Set Vary: Cookie if the page depends on the session; otherwise, it is only for visitors without one.",
+        "has a session, so it keeps the cookies that a rule removes",
     ),
     "visitor": _reason(
         "The page depends on a cookie that the visitor has, and only a rule of the site gives it a lifetime.",
-        "Nothing if the page shows the visitor's state. If the cookie is a mere value: ttl(60, cookies=[name]).",
+        "Nothing if the page shows the visitor's state. If the cookie is a mere value, such as a theme: "
+        "rules=[(path, ttl(60, cookies=names))].",
         "depends on the cookie basket, which this visitor has; only a rule gives it a lifetime",
     ),
     "companion": _reason(
@@ -130,8 +139,8 @@ REASONS: Final[Mapping[str, Reason]] = {
     ),
     "client address": _reason(
         "The application read the address of the visitor.",
-        "The command why names the code. If it does not change the page, such as that of a log: "
-        "ignore_reads_by=[its path]. If it does, leave the page out: rules=[(path, bypass())].",
+        "If no page shows what the code read, as with a log, name the code in ignore_reads_by; a rehearsal then "
+        "compares the pages. Otherwise, leave the page out: rules=[(path, bypass())].",
         "reads REMOTE_ADDR",
     ),
     "all cookies": _reason(

@@ -21,7 +21,7 @@ import re
 import zlib
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -32,6 +32,8 @@ LONGEST_SHOWN: Final = 200
 
 BEFORE: Final = 60
 """Characters of this line before the difference."""
+
+NO_HEADER: Final = b"(none)"
 
 DEPTH: Final = 8
 """Of the search for words that two texts have in common. Each level is linear in the length of the texts."""
@@ -65,6 +67,7 @@ class Difference(NamedTuple):
 
     Attributes:
         line: its line, from 1; 0 for the status, the headers and the cookies.
+        header: the name of the header that differs, or "status"; "" for a line of the body.
         stored, visitor: this line in the stored page, and in the answer to the visitor, or to another visitor if the
             page was just stored. If the outcome is unclear, ``visitor`` is the reason.
         is_time: whether only words that look like times and dates differ.
@@ -75,6 +78,7 @@ class Difference(NamedTuple):
     stored: str = ""
     visitor: str = ""
     is_time: bool = False
+    header: str = ""
 
 
 EQUAL: Final = Difference(Kind.EQUAL)
@@ -150,6 +154,7 @@ def compare(stored: Answer, visitor: Answer, reruns: Iterable[Answer], *, is_key
     Args:
         is_keyed: whether the page depends on a cookie.
     """
+    reruns = [*reruns]
     first, *others = (each.words() for each in reruns)
     template = Template(first)
     for each in others:
@@ -167,6 +172,8 @@ def compare(stored: Answer, visitor: Answer, reruns: Iterable[Answer], *, is_key
             places = [_visible(each, template.place_in(each, place)) for each in shown]
             line = _line(answer, own, _visible(own, parts[0].place))
             is_time = all(map(_is_time, parts))
+            if line == 0 and (header := _header(stored, visitor, reruns)) is not None:
+                return Difference(kind, 0, *header[1:], is_time, header[0])
             of_page, of_visitor = map(_shown, shown, places)
             return Difference(kind, line, of_page, of_visitor, is_time)
     return Difference(Kind.NOISE)
@@ -305,6 +312,33 @@ def _anchors(
         series.append(found[last])
         last = previous[last]
     return series[::-1]
+
+
+def _header(stored: Answer, visitor: Answer, reruns: Sequence[Answer]) -> tuple[str, str, str] | None:
+    """Return the name of the first header that differs, and not only by chance, with both values, or None."""
+    other = reruns[0] if visitor == stored else visitor
+    one, two = _by_name(stored), _by_name(other)
+    again = [_by_name(each) for each in reruns]
+    differing = sorted((name for name in one.keys() | two.keys() if one.get(name) != two.get(name)), key=_status_first)
+    constant = [name for name in differing if len({each.get(name) for each in again}) == 1]
+    if not (names := constant or differing):
+        return None
+    values = [found.get(names[0], NO_HEADER).decode(errors="replace")[:LONGEST_SHOWN] for found in (one, two)]
+    return names[0].decode(errors="replace"), values[0], values[1]
+
+
+def _by_name(answer: Answer) -> dict[bytes, bytes]:
+    """Return the status and the headers of an answer."""
+    status, *lines = answer.head.split(b"\n")
+    found = {b"status": status.removeprefix(b"status ")}
+    for line in lines:
+        name, _, value = line.partition(b": ")
+        found[name] = found[name] + b", " + value if name in found else value
+    return found
+
+
+def _status_first(name: bytes) -> tuple[bool, bytes]:
+    return name != b"status", name
 
 
 def _is_time(part: Part) -> bool:

@@ -27,6 +27,7 @@ class Rehearsed:
 
     Args:
         announcement: headers that the driver adds to the answer.
+        lost: cookies that the answer may set.
 
     Attributes:
         heard: a function that receives the answer, once.
@@ -46,6 +47,7 @@ class Rehearsed:
         announcement: Announcement = NO_ANNOUNCEMENT,
         *,
         has_client: bool = True,
+        lost: frozenset[bytes] = frozenset(),
     ) -> None:
         self.request = request
         self.notes = PageNotes(options.ignored, most_blanked=None if options.tokens is None else options.max_body)
@@ -55,6 +57,7 @@ class Rehearsed:
         self.is_recording = True
         self.begin_rerun: Begin = _do_nothing
         self._options = options
+        self._lost = lost
         self.heard: Heard = _do_nothing
         self._status = 0
         self._headers: Headers = []
@@ -83,7 +86,7 @@ class Rehearsed:
         body, notes, options = b"".join(self._chunks), self.notes, self._options
         # A hit sets the cookie of the tokens, too, if its page has any.
         lost = () if options.lost is None else options.lost.of(self.request.host, self.request.path)
-        ignored, most = notes.token_cookies.union(lost), options.max_body
+        ignored, most = notes.token_cookies.union(lost, self._lost), options.max_body
         self._end(answer_of(self._status, self._headers, body, ignored=ignored, most=most, tokens=notes.tokens))
 
     def closed(self) -> None:

@@ -105,6 +105,7 @@ class Request(Protocol):
         key: the key of the page.
         cookie: the header Cookie, or None.
         host, path, query: as ``keys.page_key`` receives them, the path with the script name.
+        root: the script name.
         is_plain: whether it is a GET without ``SPECIAL_HEADERS``, except ``KEYED_HEADERS``.
         has_session: whether it may have a session.
         loses_cookies: whether the visitor has sent cookies that the page loses, which it no longer contains.
@@ -120,6 +121,7 @@ class Request(Protocol):
     host: str
     path: str
     query: str
+    root: str
     is_plain: bool
     has_session: bool
     loses_cookies: bool
@@ -132,6 +134,9 @@ class Request(Protocol):
 
     def value(self, name: bytes) -> bytes | None:
         """Return the value of a header, or None."""
+
+    def of_the_server(self, name: str) -> str:
+        """Return the value of SERVER_NAME or SERVER_PORT."""
 
     def raw(self, names: tuple[bytes, ...]) -> Raw:
         """Return the values of headers."""

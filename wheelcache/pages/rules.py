@@ -8,7 +8,7 @@ response grows old, so that setting the clock of the machine makes no page older
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple
@@ -137,32 +137,36 @@ def request_directives(value: bytes | None) -> Directives:
     return {} if value is None or len(value) > MOST_PARSED else directives([value])
 
 
-def refusal(response: Response, *, authorized: bool) -> Refusal | None:
-    """Return why the response to a GET must not be stored; None if it may be."""
+def refusals(response: Response, *, authorized: bool) -> Iterator[Refusal]:
+    """Iterate over the reasons why the response to a GET must not be stored; there are none if it may be."""
     status, lines, given = response.status, response.lines, response.control.directives
     if status < 200 or status in (206, 304, 416) or (b"must-understand" in given and status not in UNDERSTOOD):
-        return because("status", f"status {status}")
+        yield because("status", f"status {status}")
     if b"no-store" in given and b"must-understand" not in given:
-        return because("no-store")
+        yield because("no-store")
     if b"private" in given:
-        return because("private")
+        yield because("private")
     if b"set-cookie" in lines:
-        cookies = [value.partition(b"=")[0].strip().decode("latin-1") for value in lines[b"set-cookie"]]
-        return because("set-cookie", f"sets cookie {', '.join(cookies)}")
+        cookies = [name.decode("latin-1") for name in set_cookies(response)]
+        yield because("set-cookie", f"sets cookie {', '.join(cookies)}")
     if b"clear-site-data" in lines and CLEARS.search(b",".join(lines[b"clear-site-data"])):
-        return because("clear-site-data")
+        yield because("clear-site-data")
     if unusable := response.vary & UNUSABLE_IN_VARY:
-        return because("vary", f"Vary: {b', '.join(sorted(unusable)).decode('latin-1')}")
+        yield because("vary", f"Vary: {b', '.join(sorted(unusable)).decode('latin-1')}")
     origins = b"access-control-allow-origin" in lines and b"origin" not in response.vary
     if origins and response.single(b"access-control-allow-origin") not in (None, b"*"):
         # It is probably a copy of the Origin of this request.
-        return because("cors", "Access-Control-Allow-Origin without Vary: Origin")
+        yield because("cors", "Access-Control-Allow-Origin without Vary: Origin")
     if authorized and ALLOW_AUTHORIZED.isdisjoint(given):
-        return because("authorization")
+        yield because("authorization")
     if b"content-length" in lines and not _LENGTH.fullmatch(b",".join(lines[b"content-length"])):
         # Servers and clients may disagree about the end of this response.
-        return because("content-length")
-    return None
+        yield because("content-length")
+
+
+def set_cookies(response: Response) -> list[bytes]:
+    """Return the names of the cookies that a response sets."""
+    return [value.partition(b"=")[0].strip() for value in response.lines.get(b"set-cookie", ())]
 
 
 UNUSABLE_IN_VARY: Final = CONDITIONS | {b"*"}

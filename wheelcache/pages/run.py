@@ -17,11 +17,10 @@ from wheelcache.pages.blanks import GZIP, content_coding, for_one_visitor
 from wheelcache.pages.cache_status import NO_ANNOUNCEMENT
 from wheelcache.pages.headers import Headers
 from wheelcache.pages.marks import new_mark
-from wheelcache.pages.mode import REHEARSE
 from wheelcache.pages.notes import PageNotes
 from wheelcache.pages.page import Page, Reply, not_modified
+from wheelcache.pages.reads import Reads
 from wheelcache.pages.reasons import Refusal, refusal
-from wheelcache.pages.rehearsed import Begin
 from wheelcache.pages.request import Request
 from wheelcache.pages.rules import Response
 from wheelcache.pages.stored_pages import PURGED
@@ -91,19 +90,17 @@ class Run:
         conditions: headers that replace the client's ``CONDITIONS``; None if the application gets the client's.
         announcement: headers that the driver adds to the application's response.
         is_recording: whether the response may still be stored, so that the driver must report its body.
-        is_rehearsed: whether the response is sent as it is, although its page may be stored.
-        begin_rerun: begins a run whose answer is compared with the page, if ``is_rehearsed`` and there is a client.
+        is_rehearsed: whether the response is sent as it is, although its page may be stored: see ``tried``.
         cause: why there was no page when the run began, if it counts as a miss; otherwise None.
         page: the page that the response becomes; None before its beginning, or if it is not stored.
         headers: the headers that the driver sends instead of the application's; None to send these.
     """
 
-    outlives_its_client: Final = True
+    is_rehearsed = False
 
     __slots__ = (
         *("_began", "_chunks", "_seconds", "_since", "_size", "_storing", "_why"),
-        *("announcement", "begin_rerun"),
-        *("cause", "conditions", "has_client", "headers", "is_recording", "is_rehearsed", "key", "notes", "page"),
+        *("announcement", "cause", "conditions", "has_client", "headers", "is_recording", "key", "notes", "page"),
         *("request", "stored", "turn"),
     )
 
@@ -112,15 +109,11 @@ class Run:
     ) -> None:
         self.request = request
         self.key = key
-        options, traces = storing.options, request.traces
-        self.is_rehearsed = storing.mode.name == REHEARSE
-        if traces is None and self.is_rehearsed:
-            traces = storing.rehearsal.traces()
+        options = storing.options
         most = None if options.tokens is None else options.max_body
-        self.notes = PageNotes(options.ignored, traces, most_blanked=most)
+        self.notes = PageNotes(options.ignored, self._traces(storing), most_blanked=most)
         self.stored = stored
         self.turn = turn
-        self.begin_rerun: Begin | None = None
         self.has_client = True
         self.announcement = NO_ANNOUNCEMENT
         self.is_recording = True
@@ -294,6 +287,18 @@ class Run:
         return storing.reply(stored, self.request, now, counted_as, status.headers)
 
     @property
+    def outlives_its_client(self) -> bool:
+        """Whether the run goes on if its client disconnects."""
+        return True
+
+    def _traces(self, storing: Storing) -> Reads | None:
+        """Return the record of the reads of the run; None to make none."""
+        return self.request.traces
+
+    def _report(self, why: Refusal | None) -> None:
+        """Report the end of the recording to a rehearsal."""
+
+    @property
     def view(self) -> str:
         """The name of the view of the page, or NO_VIEW."""
         return self.notes.view or (self.stored is not None and self.stored.view) or NO_VIEW
@@ -318,11 +323,7 @@ class Run:
         if why is not None:
             self.announcement = storing.options.status.forwarded(self._why, why)
             storing.refused(why, self.request, self.view)
-        if self.is_rehearsed:
-            if why is None:
-                storing.rehearsal.stored(self.request, self.notes, self.page, self.begin_rerun)
-            else:
-                storing.rehearsal.not_stored(self.notes.view, self.request, why, self.notes.traces)
+        self._report(why)
         turn, self.turn = self.turn, None
         if turn is not None or self.is_rehearsed:
             if why is not None and marks and why.leaves_mark:

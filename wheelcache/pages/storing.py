@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from contextlib import suppress
 from http import HTTPStatus
 from typing import Final
@@ -10,7 +11,7 @@ from urllib.parse import quote, urljoin
 
 from wheelcache.engine import options as checks
 from wheelcache.pages import rules
-from wheelcache.pages.blanks import HIDDEN, Filled, for_one_visitor, may_hide_tokens
+from wheelcache.pages.blanks import GZIP, HIDDEN, Blanked, Filled, content_coding, for_one_visitor, may_hide_tokens
 from wheelcache.pages.bodies import shown_cookie
 from wheelcache.pages.figures import Figures
 from wheelcache.pages.headers import CACHE_TAG, Headers, decoded, single, values, without
@@ -20,7 +21,7 @@ from wheelcache.pages.mode import Mode
 from wheelcache.pages.notes import WRONG_TAGS, PageNotes
 from wheelcache.pages.options import Options
 from wheelcache.pages.page import BODILESS, Page, Reply, stored_reply
-from wheelcache.pages.page_rules import NO_RULE
+from wheelcache.pages.page_rules import NO_RULE, PageRule
 from wheelcache.pages.reasons import Refusal, refusal
 from wheelcache.pages.rehearsing import Rehearsal
 from wheelcache.pages.request import Request
@@ -36,6 +37,8 @@ OF_ONE_VISITOR: Final = frozenset([b"private", b"no-store"])
 NO_FIELDS: Final[frozenset[bytes]] = frozenset()
 
 NO_LIFETIME: Final = refusal("no lifetime")
+TRIED: Final = PageRule(ttl=60.0)
+"""The rule that a rehearsal tries for a page without a lifetime."""
 TOO_LONG: Final = refusal("max_body", "longer than max_body")
 BY_REQUEST: Final = refusal("request", "no-store in the request", leaves_mark=False)
 NO_COMPANION: Final = refusal("companion", "the application reported no dependencies")
@@ -110,19 +113,14 @@ class Storing:
         """
         notes.settle()
         blanked = notes.blanked
-        if blanked is not None:
-            response = Response(
-                response.status, [pair for pair in response.headers if not blanked.is_of_the_visitor(pair)]
-            )
+        response = _without_tokens(response, blanked)
         why = self._refused(request, response)
         if why is not None:
             # A token is the reason for its cookie.
-            return (notes.refused or notes.sets_cookie or why) if why.reason == "set-cookie" else why
+            return next(iter(notes.refusals), notes.sets_cookie or why) if why.reason == "set-cookie" else why
         freshness = self._freshness(request, response, seconds)
         if not freshness.is_useful:
-            if response.status in rules.SERVER_ERRORS:
-                return refusal("error", f"status {response.status}")
-            return NO_LIFETIME
+            return _without_lifetime(response)
         lines = response.lines
         length = int(lines[b"content-length"][0]) if b"content-length" in lines else None
         if length is not None and length > self.options.max_body:
@@ -136,6 +134,40 @@ class Storing:
         if CACHE_TAG in lines:
             page.tags = checks.cache_tags(map(decoded, lines[CACHE_TAG]))
         return self._refusal(page, notes, request) or page
+
+    def obstacles(
+        self, request: Request, notes: PageNotes, response: Response, body: bytes | None, lost: frozenset[bytes]
+    ) -> Iterator[Refusal]:
+        """Iterate over all reasons for which a response is not stored, each as if the earlier ones did not exist: for a
+        rehearsal.
+
+        Args:
+            body: None if it is unknown.
+            lost: the cookies that the page would lose.
+        """
+        response = _without_tokens(response, notes.blanked)
+        for why in self._refusals_by_headers(request, response):
+            yield (notes.sets_cookie or why) if why.reason == "set-cookie" else why
+        freshness = self._freshness(request, response, 0.0)
+        if not freshness.is_useful:
+            yield _without_lifetime(response)
+            freshness = self._freshness(request, response, 0.0, TRIED)
+        page = self._page(response, "", without(response.headers, {b"set-cookie"}), freshness, notes.view)
+        page.blanks = None if notes.blanked is None else notes.blanked.blanks
+        length = response.single(b"content-length")
+        if length is not None and length.isdigit() and int(length) > self.options.max_body:
+            yield TOO_LONG
+        yield from self._refusals(page, notes, request, lost)
+        if body is None:
+            return
+        page.fill(body if page.blanks is None else page.blanks.body)
+        if request.cookie and (shown := shown_cookie(page, request.cookie, request)) is not None:
+            yield shown
+        if self.options.tokens is not None:
+            is_compressed = page.blanks is None and content_coding(page.headers) == GZIP
+            foreign = self.options.tokens.refused(page.body, is_compressed=is_compressed)
+            if foreign is not None:
+                yield foreign
 
     def without_lost(self, request: Request, response: Response) -> Response:
         """Return a response without the cookies that the page loses, unless it is for one visitor and the application
@@ -166,19 +198,25 @@ class Storing:
 
     def _refused(self, request: Request, response: Response) -> Refusal | None:
         """Return the reason for which the headers of a response or of its request forbid storing it, or None."""
-        authorized = not request.is_plain and request.value(b"authorization") is not None
-        why = rules.refusal(response, authorized=authorized)
-        if why is not None or request.is_plain:
-            return why
-        return BY_REQUEST if b"no-store" in rules.request_directives(request.value(b"cache-control")) else None
+        return next(self._refusals_by_headers(request, response), None)
 
-    def _freshness(self, request: Request, response: Response, seconds: float) -> rules.Freshness:
+    def _refusals_by_headers(self, request: Request, response: Response) -> Iterator[Refusal]:
+        authorized = not request.is_plain and request.value(b"authorization") is not None
+        yield from rules.refusals(response, authorized=authorized)
+        if not request.is_plain and b"no-store" in rules.request_directives(request.value(b"cache-control")):
+            yield BY_REQUEST
+
+    def _freshness(
+        self, request: Request, response: Response, seconds: float, rule: PageRule | None = None
+    ) -> rules.Freshness:
         options = self.options
+        if rule is None:
+            rule = NO_RULE if options.page_rules is None else options.page_rules.of(request.host, request.path)
         return rules.freshness(
             response,
             wall=self.wall(),
             seconds=seconds,
-            rule=NO_RULE if options.page_rules is None else options.page_rules.of(request.host, request.path),
+            rule=rule,
             while_revalidate=options.stale_while_revalidate,
             if_error=options.stale_if_error,
         )
@@ -198,22 +236,32 @@ class Storing:
 
         The notes may change until the response ends, so this is asked at its beginning and at its end.
         """
-        if notes.refused is not None:
-            return notes.refused
+        return next(self._refusals(page, notes, request), None)
+
+    def _refusals(
+        self, page: Page, notes: PageNotes, request: Request, lost: frozenset[bytes] = frozenset()
+    ) -> Iterator[Refusal]:
+        """Iterate over the reasons for ``_refusal``.
+
+        Args:
+            lost: the cookies that the page would lose by rules that do not exist yet.
+        """
+        yield from notes.refusals
         if self.options.companion and not notes.is_keyed:
-            return NO_COMPANION
+            yield NO_COMPANION
         if self.options.tokens is not None and may_hide_tokens(page.headers):
-            return HIDDEN
-        page.fields |= notes.fields
+            yield HIDDEN
+        page.fields |= notes.fields.difference(map(cookie_field, lost)) if lost else notes.fields
         if page.blanks is not None and COOKIE in page.fields:
-            return WHOLE_COOKIE
+            yield WHOLE_COOKIE
         if request.has_session and COOKIE not in page.fields and not page.fields >= self.options.sessions.fields:
-            return SESSION
+            yield SESSION
         if page.freshness.value_cookies is not None and (why := _of_visitor(page, request)) is not None:
-            return why
+            yield why
         if not request.is_safe:
-            return UNSAFE
-        return _refused_encoding(page, request) if b"accept-encoding" in page.fields else None
+            yield UNSAFE
+        if b"accept-encoding" in page.fields and (why := _refused_encoding(page, request)) is not None:
+            yield why
 
     def store(self, request: Request, page: Page, notes: PageNotes, since: int) -> Refusal | None:
         """Store a page whose body is complete.
@@ -296,6 +344,22 @@ class Storing:
             if host.lower() == request.host.lower():
                 return {self.stored.tag_of(host, *rest)}
         return set()
+
+
+def _without_lifetime(response: Response) -> Refusal:
+    """Return why a response without a useful lifetime is not stored."""
+    status = response.status
+    if status in rules.SERVER_ERRORS:
+        return refusal("error", f"status {status}")
+    # No rule gives other statuses a lifetime.
+    return NO_LIFETIME if status in rules.GIVEN_LIFETIME else refusal("status", f"status {status}")
+
+
+def _without_tokens(response: Response, blanked: Blanked | None) -> Response:
+    """Return a response without the headers that belong to the tokens of its visitor."""
+    if blanked is None:
+        return response
+    return Response(response.status, [pair for pair in response.headers if not blanked.is_of_the_visitor(pair)])
 
 
 def _of_visitor(page: Page, request: Request) -> Refusal | None:

@@ -33,6 +33,7 @@ from wheelcache.pages.request import (
 )
 from wheelcache.pages.rules import CONDITIONS
 from wheelcache.pages.run import BODY, ERROR, FILE, WRITE, Forward, Run
+from wheelcache.pages.tried import TriedRun
 from wheelcache.pages.variants import Raw, Variants, environ_name, is_safe_text
 from wheelcache.runtime.worker_pool import WorkerPool
 
@@ -76,7 +77,8 @@ class WsgiRequest:
         self.loses_cookies = loses_cookies
         self.environ = environ
         self.host: str = environ.get("HTTP_HOST", "")
-        self.path: str = environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")
+        self.root: str = environ.get("SCRIPT_NAME", "")
+        self.path: str = self.root + environ.get("PATH_INFO", "")
         self.query: str = environ.get("QUERY_STRING", "")
         self.traces: Reads | None = environ.get(WHY)
         self.cookie = environ["HTTP_COOKIE"].encode("latin-1") if "HTTP_COOKIE" in environ else None
@@ -84,6 +86,9 @@ class WsgiRequest:
     def value(self, name: bytes) -> bytes | None:
         value = self.environ.get(environ_name(name))
         return None if value is None else value.encode("latin-1")
+
+    def of_the_server(self, name: str) -> str:
+        return str(self.environ.get(name, ""))
 
     def raw(self, names: tuple[bytes, ...]) -> Raw:
         return (*(self.environ.get(environ_name(name)) for name in names),)
@@ -171,7 +176,7 @@ class WsgiCache:
         if isinstance(decision, Forward):
             return self._app(given, partial(_start_forwarded, decision, start_response))
         if isinstance(decision, Run):
-            if decision.is_rehearsed:
+            if isinstance(decision, TriedRun):
                 decision.begin_rerun = self._queue_rerun
             return _Exchange(decision, start_response).respond(self._app, environ)
         if isinstance(decision, Rehearsed):

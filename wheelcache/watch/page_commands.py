@@ -37,10 +37,13 @@ def rehearsal(caches: Sequence[Cache], name: str | None) -> Report:
 
 def _view(result: Result) -> Iterator[str | Table]:
     mode = "" if result["mode"] is None else f", mode {result['mode']}"
+    yield result["sentence"]
     yield f"Cache {result['cache']!r}{mode}, since {date_of(result['since'])}"
     yield Table([result["views"]], SHOWN)
     yield from lines_of(result)
-    yield result["sentence"]
+    if result["block"]:
+        yield ""
+        yield from map(printable, result["block"].split("\n"))
 
 
 def lines_of(result: Result) -> Iterator[str]:
