@@ -37,9 +37,9 @@ CTFD = Site(
     cached=CACHED,
     also_installed=("Faker==4.1.0", "pytest"),
     gunicorn=["--worker-class", "gevent"],
-    environment={"SECRET_KEY": "secret"},
+    environment={"SECRET_KEY": "secret", "FLASK_APP": "cached_site:application"},
     prepare=[["-c", SET_UP], ["populate.py", "--users=20", "--teams=5", "--challenges=10"]],
-    rehearsal=["-m", "flask", "--app", "cached_site:application", "wheelcache", "rehearsal"],
+    rehearsal=["-m", "flask", "wheelcache", "rehearsal"],
     log_in=("/login", {"name": "admin", "password": "password"}),
     without=r"/(themes|files|logout|admin|setup)",
 )

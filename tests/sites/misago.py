@@ -12,13 +12,13 @@ CELERY_BROKER_URL = "memory://"
 MISAGO = django_site(
     name="Misago",
     repository="https://github.com/rafalp/Misago",
-    commit="3af6058d469dd1202f5f03446311875ae2999c23",
+    commit="485618d52a2e4f99b60922e251e104cf281752dd",
     settings=SETTINGS,
     environment={"PYTHONPATH": "plugins/misago-dev-site-fixture"},
     prepare=[
         ["migrate", "--verbosity=0"],
         ["collectstatic", "--verbosity=0", "--noinput"],
-        ["createsuperuser", "--username=Admin", "--email=admin@example.com", "--password=password"],
+        ["createsuperuser", "--noinput", "--username=Admin", "--email=admin@example.com", "--password=password"],
         ["loaddevfixture"],
     ],
     log_in=("/login/", {"username": "Admin", "password": "password"}),
