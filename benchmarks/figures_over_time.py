@@ -73,7 +73,7 @@ def milliseconds(call: Callable[[], object]) -> float:
 
 def documents(folder: Path, caches: int) -> list[str]:
     """Return the times in which the document of the page is made, for each span."""
-    here = [Cache(f"cache{number}", figures_dir=folder, log_interval=None) for number in range(caches)]
+    here = [Cache(f"cache{number}", figures_dir=folder) for number in range(caches)]
     page = Dashboard("benchmark", lambda: here, lambda name: [])
     return [f"{milliseconds(partial(page.figures, ['cache0'], Wanted(each))):.0f}" for each in SPANS.values()]
 
@@ -82,7 +82,7 @@ def publication(groups: int) -> float:
     """Return the time of a publication of one cache whose groups were all used, in milliseconds."""
     with TemporaryDirectory() as folder:
         clock = ManualClock()
-        cache = Cache(figures_dir=Path(folder) / "figures", clock=clock, log_interval=None)
+        cache = Cache(figures_dir=Path(folder) / "figures", clock=clock)
         cache.set("first", 1)
 
         def publish() -> float:

@@ -13,7 +13,9 @@ from typing import Any
 from benchmarks.report import Row, bounded
 from benchmarks.timing import Step
 from wheelcache import ManualClock
-from wheelcache.pages import HTTPCache
+from wheelcache.pages.http_cache import PageCache
+from wheelcache.pages.options import Options
+from wheelcache.pages.site import Site
 
 REQUESTS = 100
 SECONDS = 1.0
@@ -41,7 +43,7 @@ class _Site:
     def __init__(self) -> None:
         self.runs = 0
         self.clock = ManualClock()
-        self.pages = HTTPCache(clock=self.clock)
+        self.pages = PageCache(Options(), Site(clock=self.clock))
 
     def is_renewed(self, deadline: float) -> bool:
         """Return whether every run has ended."""

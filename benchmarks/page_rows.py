@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import repeat
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Thread
 from typing import Any
 
@@ -30,6 +31,9 @@ from benchmarks.timing import Contender, Step, Timing, awaiting, calling, interl
 from wheelcache.pages import NOTES_KEY, HTTPCache
 from wheelcache.pages.blanks import Blanked, Blanks
 from wheelcache.pages.csrf_tokens import CsrfTokens
+from wheelcache.pages.http_cache import PageCache
+from wheelcache.pages.options import Options
+from wheelcache.pages.site import Site
 
 CALLS = 200
 ROUNDS = 60
@@ -47,10 +51,11 @@ TOKENS = {"a page with one CSRF token": 1, "a page with ten CSRF tokens": 10}
 CONSTANT = "a constant application"
 UNCACHEABLE = "an uncacheable page"
 CACHE_PAGE = "cache_page over LocMemCache"
+WHEEL, HOST = "cache_page over WheelCache", "cache_page over HostCache"
 OURS = "wheelcache"
 HISHEL = "hishel"
 
-KINDS = {"ours": OURS, "locmem": CACHE_PAGE, "constant": CONSTANT}
+KINDS = {"ours": OURS, "locmem": CACHE_PAGE, "wheel": WHEEL, "host": HOST, "constant": CONSTANT}
 
 SERVERS = {
     "granian (WSGI)": [
@@ -88,6 +93,10 @@ def measure(step: Step) -> Section:
         rows += [
             costlier(f"page on {name}", figures[OURS], CONSTANT, figures[CONSTANT], at_most, unit="us"),
             faster(f"page on {name}", figures[OURS], CACHE_PAGE, figures[CACHE_PAGE], at_least, unit="us"),
+            *(
+                faster(f"{backend} on {name}", figures[backend], CACHE_PAGE, figures[CACHE_PAGE], None, unit="us")
+                for backend in (WHEEL, HOST)
+            ),
         ]
     for kind, timings in (("WSGI", wsgi), ("ASGI", asgi)):
         constant = timings[CONSTANT].median
@@ -130,7 +139,7 @@ def _headers(kind: str) -> list[tuple[str, str]]:
 
 def _wsgi_figures(step: Step) -> dict[str, Timing]:
     configure_django()
-    pages = HTTPCache(tokens=CsrfTokens())
+    pages = PageCache(Options(), Site(tokens=CsrfTokens()))
 
     def start_response(*response: object) -> None:
         """Send nothing."""
@@ -274,10 +283,11 @@ def _server_figures(command: list[str], step: Step) -> dict[str, float]:
 def _serving(command: list[str], kind: str) -> Iterator[tuple[int, "subprocess.Popen[bytes]"]]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
+    folder = TemporaryDirectory(prefix="wheelcache-pages-")
     process = subprocess.Popen(
         [sys.executable, "-m", *(part.format(port=port) for part in command)],
         cwd=ROOT,
-        env={**os.environ, "PAGE_CACHE": kind},
+        env={**os.environ, "PAGE_CACHE": kind, "PAGE_FOLDER": folder.name},
         start_new_session=True,
     )
     try:
@@ -293,6 +303,7 @@ def _serving(command: list[str], kind: str) -> Iterator[tuple[int, "subprocess.P
     finally:
         process.terminate()
         process.wait(20)
+        folder.cleanup()
 
 
 def _ask(port: int) -> None:

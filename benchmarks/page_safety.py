@@ -27,7 +27,9 @@ from tests.servers.hostile import Client, Siege
 from tests.servers.process import Fleet
 from tests.servers.test_hostile import SERVERS
 from wheelcache import ManualClock
-from wheelcache.pages import HTTPCache
+from wheelcache.pages.http_cache import PageCache
+from wheelcache.pages.options import Options
+from wheelcache.pages.site import Site
 
 REQUESTS = 100_000
 MAX_BYTES = 8 << 20
@@ -169,7 +171,7 @@ def _herd_rows(step: Step) -> list[Row]:
 FIELDS = [("Cache-Control", "max-age=60, stale-while-revalidate=600"), ("Vary", "Accept-Language")]
 
 
-def _states(clock: ManualClock, pages: HTTPCache, runs: list[str], ask_all: Callable[[], None]) -> list[int]:
+def _states(clock: ManualClock, pages: PageCache, runs: list[str], ask_all: Callable[[], None]) -> list[int]:
     """Return the number of runs for a cold, an expired and a purged page."""
     counts = []
     for prepare in (lambda: None, partial(clock.advance, 61), partial(pages.purge, "https://example.com/")):
@@ -182,7 +184,7 @@ def _states(clock: ManualClock, pages: HTTPCache, runs: list[str], ask_all: Call
 
 def _wsgi_runs() -> list[int]:
     clock, runs = ManualClock(), []
-    pages = HTTPCache(clock=clock)
+    pages = PageCache(Options(), Site(clock=clock))
 
     def application(environ: Any, start_response: Any) -> list[bytes]:
         runs.append(environ["HTTP_ACCEPT_LANGUAGE"])
@@ -217,7 +219,7 @@ def _wsgi_runs() -> list[int]:
 
 def _asgi_runs() -> list[int]:
     clock, runs = ManualClock(), []
-    pages = HTTPCache(clock=clock)
+    pages = PageCache(Options(), Site(clock=clock))
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
         runs.append(dict(scope["headers"])[b"accept-language"])

@@ -1,6 +1,7 @@
 """The applications that ``page_rows`` serves, each for WSGI and ASGI: a page of 24 kB of Django, and constants.
 
-Environment: ``PAGE_CACHE`` is ``ours``, ``locmem`` (``cache_page`` over LocMemCache) or ``constant``.
+Environment: ``PAGE_CACHE`` is ``ours`` (the HTTP cache), ``constant``, or a key of ``BACKENDS``, over which the site
+has ``cache_page``, and ``PAGE_FOLDER`` is a folder for the entries of HostCache.
 """
 
 import os
@@ -21,6 +22,11 @@ from wheelcache.pages.page import as_text
 KIND = os.environ["PAGE_CACHE"]
 BODY = b"<p>A paragraph of the page.</p>\n" * 750
 LIFETIME = 3600
+BACKENDS = {
+    "locmem": "django.core.cache.backends.locmem.LocMemCache",
+    "wheel": "wheelcache.django_backend.WheelCache",
+    "host": "wheelcache.django_backend.HostCache",
+}
 
 HEADERS = [
     (b"content-type", b"text/html; charset=utf-8"),
@@ -48,12 +54,17 @@ if KIND != "constant":
         ALLOWED_HOSTS=["*"],
         ROOT_URLCONF=__name__,
         SECRET_KEY="benchmark",
-        CACHES={"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}},
-        INSTALLED_APPS=["django.contrib.auth", "django.contrib.contenttypes", "django.contrib.sessions"],
+        CACHES={"default": {"BACKEND": BACKENDS.get(KIND, BACKENDS["locmem"]), "LOCATION": os.environ["PAGE_FOLDER"]}},
+        INSTALLED_APPS=[
+            "django.contrib.auth",
+            "django.contrib.contenttypes",
+            "django.contrib.sessions",
+            "wheelcache.django_backend",
+        ],
         MIDDLEWARE=DEFAULT_MIDDLEWARE,
     )
     django.setup()
-    cached = cache_page(LIFETIME) if KIND == "locmem" else cache_control(max_age=LIFETIME)
+    cached = cache_page(LIFETIME) if KIND in BACKENDS else cache_control(max_age=LIFETIME)
     urlpatterns = [path("", cached(view))]
 
 

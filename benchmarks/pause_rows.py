@@ -252,7 +252,7 @@ def _filled() -> tuple[Cache, float]:
     instant."""
     seconds = FILL_SECONDS
     while True:
-        cache = Cache("pause", jitter=0.0, interval=1.0)
+        cache = Cache("pause", jitter=0.0)
         deadline = time.monotonic() + seconds + CONTROL_SECONDS + 1.5
         cache.set("there", "value", None)
         for number in range(EXPIRING):

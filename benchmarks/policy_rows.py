@@ -73,7 +73,7 @@ def measure(step: Step) -> Section:
 
 
 def _filled(name: str, size: int, keys: Sequence[str]) -> Cache:
-    cache = Cache(name, max_entries=size, ttl=TTL, policy="adaptive" if name == ADAPTIVE else "lru", log_interval=None)
+    cache = Cache(name, max_entries=size, ttl=TTL, policy="adaptive" if name == ADAPTIVE else "lru")
     for key in keys:
         cache.set(key, VALUE)
     return cache

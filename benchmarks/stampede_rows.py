@@ -11,7 +11,7 @@ With ``refresh_ahead`` no value expires, and a burst is a refresh.
 
 A round has some expiries of one contender, on a key that no contender has used before. All use the exact TTL, ours with
 a jitter of 0. Each contender is compared with peers that treat readers in the same way while the value is computed:
-``get_or_load``, cachetools and Django let the reader wait, or compute the value as well; ``grace``, ``FILL_GRACE`` and
+``get_or_load``, cachetools and Django let the reader wait, or compute the value as well; ``grace``, ``GRACE`` and
 dogpile.cache serve the expired value, but the latter two not to the reader that computes.
 
 In addition, 100 visitors ask for an expired view of Flask while it runs for a second, each at a random moment.
@@ -62,7 +62,7 @@ LOAD = "get_or_load"
 GRACE = "get_or_load with grace"
 REFRESH_AHEAD = "get_or_load with refresh_ahead"
 FILL_WAIT = "Django get and set with FILL_WAIT"
-FILL_GRACE = "Django get and set with FILL_GRACE"
+OLD_VALUES = "Django get and set with GRACE"
 NO_FILL_WAIT = "the same without FILL_WAIT"
 LOCMEM = "LocMemCache get and set"
 LOCMEM_GET_OR_SET = "LocMemCache get_or_set"
@@ -74,7 +74,7 @@ ONE = "the minimum: one call"
 PEERS = {
     LOAD: (LOCMEM_GET_OR_SET, LOCKED, CONDITION),
     FILL_WAIT: (NO_FILL_WAIT, LOCMEM),
-    FILL_GRACE: (DOGPILE,),
+    OLD_VALUES: (DOGPILE,),
     GRACE: (DOGPILE,),
     REFRESH_AHEAD: (DOGPILE,),
 }
@@ -150,7 +150,7 @@ def measure(step: Step) -> Section:
 
     runs, waits = expired_view()
     step()
-    view = f"expired @cached view of {VIEW_SECONDS:g} s with fill_grace, {VISITORS} visitors"
+    view = f"expired @cached view of {VIEW_SECONDS:g} s with grace, {VISITORS} visitors"
     reads = [each.reads for each in chain.from_iterable(rounds.values())]
     return Section(
         "Stampede",
@@ -213,7 +213,7 @@ def expired_view() -> tuple[int, list[float]]:
     """Let visitors ask for a view that has expired. Return the number of its runs, and the milliseconds of each
     visitor, shortest first."""
     app = Flask("expired view")
-    options = {"fill_wait": 10 * VIEW_SECONDS, "fill_grace": 60, "jitter": 0}
+    options = {"fill_wait": 10 * VIEW_SECONDS, "grace": 60, "jitter": 0}
     cache = FlaskCache(app, config={"CACHE_TYPE": "wheelcache.flask_backend.WheelCache", "CACHE_OPTIONS": options})
     runs: list[float] = []
 
@@ -277,7 +277,7 @@ MAKERS: dict[str, Callable[[Load], Read]] = {
     GRACE: partial(_loading, grace=TTL),
     REFRESH_AHEAD: partial(_loading, refresh_ahead=0.8),
     FILL_WAIT: lambda load: _getting_and_setting(_wheel("filling", FILL_WAIT=1), load),
-    FILL_GRACE: lambda load: _getting_and_setting(_wheel("gracing", FILL_WAIT=1, FILL_GRACE=TTL), load),
+    OLD_VALUES: lambda load: _getting_and_setting(_wheel("gracing", FILL_WAIT=1, GRACE=TTL), load),
     NO_FILL_WAIT: lambda load: _getting_and_setting(_wheel("setting"), load),
     LOCMEM: lambda load: _getting_and_setting(LocMemCache("setting", {}), load),
     LOCMEM_GET_OR_SET: lambda load: partial(LocMemCache("get_or_set", {}).get_or_set, default=load, timeout=TTL),

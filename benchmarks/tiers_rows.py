@@ -141,7 +141,7 @@ def _aliases(port: int) -> dict[str, dict[str, Any]]:
         "tiered": {
             "BACKEND": "wheelcache.django_backend.TieredCache",
             "LOCATION": "benchmark",
-            "OPTIONS": {"L2": "redis", "L1_TIMEOUT": 3600, "LOG_INTERVAL": None},
+            "OPTIONS": {"L2": "redis", "L1_TIMEOUT": 3600},
         },
     }
 

@@ -1,8 +1,12 @@
 """Caches for tests."""
 
+from wheelcache import Cache
 from wheelcache.engine.guests import module_of
 
-QUIET = {"log_interval": None}
+
+def ticking(interval):
+    """Return a class of caches whose wheels tick every ``interval`` seconds."""
+    return type("Cache", (Cache,), {"_interval": interval, "__slots__": ()})
 
 
 def is_leased(cache, key):

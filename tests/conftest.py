@@ -27,7 +27,7 @@ from tests.prepared_python import PreparedPython
 from tests.redis_cluster import Cluster
 from tests.redis_server import RedisServer
 from tests.waiting import PATIENCE, THREADS, join, until
-from wheelcache import ManualClock, caches
+from wheelcache import Cache, ManualClock, caches
 from wheelcache.core import ASKED
 from wheelcache.core.contract import VIEW
 from wheelcache.django_backend import stores
@@ -208,6 +208,12 @@ def _no_view():
     token = VIEW.set(None)
     yield
     VIEW.reset(token)
+
+
+@pytest.fixture
+def ticks(monkeypatch):
+    """Set the seconds per tick of the wheels of all caches that the test makes after this."""
+    return lambda seconds: monkeypatch.setattr(Cache, "_interval", seconds)
 
 
 @pytest.fixture

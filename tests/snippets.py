@@ -10,13 +10,19 @@ A snippet that begins with a comment such as ``# mysite/settings.py`` is the end
 import ast
 import re
 import shlex
+import socket
+import subprocess
 import sys
 import textwrap
 import warnings
+from contextlib import ExitStack
 from pathlib import Path
 from types import ModuleType
+from urllib.request import urlopen
 
+from tests.ports import start_on_free_port
 from tests.scripts import ROOT, run_python
+from tests.waiting import PATIENCE, happens, until
 
 START = ROOT / "docs" / "start"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -73,7 +79,7 @@ def make_project():
         "default": {
             "BACKEND": "wheelcache.django_backend.WheelCache",
             "LOCATION": "snippets",
-            "OPTIONS": {"FIGURES_DIR": None, "LOG_INTERVAL": None},
+            "OPTIONS": {"FIGURES_DIR": None},
         }
     }
     settings.configure(
@@ -86,9 +92,7 @@ def make_project():
     )
     django.setup()
     app = flask.Flask("shop")
-    app.config.from_mapping(
-        CACHE_TYPE="wheelcache.flask_backend.WheelCache", CACHE_OPTIONS={"figures_dir": None, "log_interval": None}
-    )
+    app.config.from_mapping(CACHE_TYPE="wheelcache.flask_backend.WheelCache", CACHE_OPTIONS={"figures_dir": None})
     cache = flask_caching.Cache(app)
     app.app_context().push()
 
@@ -130,24 +134,75 @@ def follow(page, directory, python):
     """Follow a page literally, in a directory with the project ``mysite`` that Django makes.
 
     Snippets that are files end there. The others are typed into a Python shell of the project. Commands run, except the
-    installation, servers, and those that ask questions.
+    installation and those that ask questions. A server runs until the end of the page, and the addresses that the page
+    names are visited twice.
 
     Args:
         python: see ``execute``.
     """
     execute("django-admin startproject mysite .", directory, python)
     for each in [*FOLLOWED[page], page]:
-        for _, language, code in blocks(each):
-            if language == "sh":
-                for command in re.findall(r"^(?:python|flask) .*", code, re.MULTILINE):
-                    if not command.endswith((" shell", " createsuperuser")):
-                        execute(command, directory, python)
-            elif file := FILE.match(code):
-                with (directory / f"{file[1]}.py").open("a") as end:
-                    end.write(f"\n{code}")
-                execute("python manage.py check --fail-level WARNING", directory, python)
-            else:
-                execute(f"python manage.py shell --verbosity 0 --command {shlex.quote(code)}", directory, python)
+        with ExitStack() as servers:
+            for _, language, code in blocks(each):
+                if language == "sh":
+                    for command in re.findall(r"^(?:python|flask) .*", code, re.MULTILINE):
+                        if SERVER.match(command):
+                            server = servers.enter_context(PageServer(command, directory))
+                            for path in re.findall(r"<http://localhost:8000(/.*?)>", each.read_text()):
+                                server.visit_twice(path)
+                        elif command.endswith(" wheelcache"):
+                            # Each worker publishes its figures every three seconds.
+                            until(lambda command=command: HALF in execute(command, directory, python))
+                        elif not command.endswith((" shell", " createsuperuser")):
+                            execute(command, directory, python)
+                elif file := FILE.match(code):
+                    with (directory / f"{file[1]}.py").open("a") as end:
+                        end.write(f"\n{code}")
+                    execute("python manage.py check --fail-level WARNING", directory, python)
+                else:
+                    execute(f"python manage.py shell --verbosity 0 --command {shlex.quote(code)}", directory, python)
+
+
+HALF = "50.0%"
+"""The hit ratio after two visits to a page."""
+SERVER = re.compile(r"python manage\.py runserver|flask --app \w+ run\b")
+
+
+class PageServer:
+    """``with PageServer(command, directory) as server: server.visit_twice("/")``, on a free port instead of 8000."""
+
+    def __init__(self, command, directory):
+        words = command.partition("#")[0].split()
+        if words[0] == "flask":
+            self._options = ["-m", *words[: words.index("run") + 1], "--port"]
+        else:
+            self._options = [*words[1:], "--noreload"]
+        self._directory = directory
+
+    def __enter__(self):
+        start_on_free_port(self)
+        return self
+
+    def start(self):
+        self._process = subprocess.Popen(
+            [sys.executable, *self._options, str(self.port)], cwd=self._directory, stdout=subprocess.DEVNULL
+        )
+        if not happens(lambda: self._process.poll() is not None or self._listens()) or self._process.poll() is not None:
+            self.__exit__()
+            raise RuntimeError(f"{self._options} does not start on port {self.port}")
+
+    def _listens(self):
+        with socket.socket() as connection:
+            return connection.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def visit_twice(self, path):
+        for _ in range(2):
+            with urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=PATIENCE) as response:
+                assert response.status == 200
+
+    def __exit__(self, *_):
+        self._process.kill()
+        self._process.wait()
 
 
 MODULES = {("python", "manage.py"): "manage", ("django-admin",): "django", ("flask",): "flask"}

@@ -219,7 +219,7 @@ def leaves():
 
 
 def surface():
-    engine = Cache(log_interval=None).engine
+    engine = Cache().engine
     return {name: getattr(engine, name) for name in dir(engine) if not name.startswith("_")}
 
 

@@ -230,7 +230,7 @@ from wheelcache.watch import console, site_commands
 from wheelcache.watch.dashboard.dashboard import Dashboard
 
 clock = ManualClock()
-cache = Cache("site", max_entries=10_000, clock=clock, jitter=0, log_interval=None, figures_dir=tempfile.mkdtemp())
+cache = Cache("site", max_entries=10_000, clock=clock, jitter=0, figures_dir=tempfile.mkdtemp())
 cache.set("user:1", 1, tags=["users"])
 cache.delete_tags("users")
 for key in ("user:1", "user:2", "city:1"):

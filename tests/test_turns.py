@@ -28,7 +28,7 @@ class Model(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.cache = Cache(jitter=0, log_interval=None)
+        self.cache = Cache(jitter=0)
         self.now = 0.0
         self.turns = turns_of(self.cache, lambda: self.now)
         self.open = None
@@ -155,7 +155,7 @@ TestModel = Model.TestCase
 
 @pytest.fixture
 def turns():
-    return turns_of(Cache(jitter=0, log_interval=None))
+    return turns_of(Cache(jitter=0))
 
 
 def test_without_waiters_a_turn_keeps_neither_value_nor_error(turns):

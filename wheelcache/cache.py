@@ -8,7 +8,7 @@ from enum import Enum
 from math import inf
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Final, TypeVar, Unpack, overload
+from typing import Any, ClassVar, Final, TypeVar, Unpack, overload
 
 from wheelcache.core import CacheAccess
 from wheelcache.core.access import DEFAULT_TTL, TTL, Lifetime
@@ -18,7 +18,6 @@ from wheelcache.engine.cache_parts import CacheParts, core_in_memory, naming
 from wheelcache.engine.calls import Engine
 from wheelcache.engine.entry_writer import Listener, Weigher
 from wheelcache.engine.keys import unwrap
-from wheelcache.engine.loading.background import MakeContext
 from wheelcache.engine.loading.memoize import Memoizer, memoizer
 from wheelcache.engine.loading.request import LoadOptions, LoadPolicy, LoadRequest, load_policy
 from wheelcache.engine.observed import observer_for
@@ -56,7 +55,7 @@ class Cache(CacheAccess):
     'Grace'
 
     Keys must be hashable. Values are kept by reference. ``len`` counts the entries in memory. These include stale
-    entries within their grace and, for at most one ``interval``, expired entries, which no read returns. Reads remove
+    entries within their grace and, for at most one second, expired entries, which no read returns. Reads remove
     no entries. No lock is held while a loader, a listener, a weigher or the code of a key runs.
 
     Args:
@@ -70,15 +69,10 @@ class Cache(CacheAccess):
         ttl: seconds until an entry expires, unless another TTL is passed to ``set``; None for no expiry.
         jitter: every TTL is shortened by a random fraction of at most ``jitter``, and by at most 60 seconds, so that
             entries that were set together do not expire together. ``add`` and ``touch`` keep their TTL exactly.
-        interval: seconds per tick of the wheel: how soon an expired entry leaves memory. Reads are always exact.
-        log_interval: seconds between lines of the logger ``wheelcache.stats``; None for no lines.
         figures_dir: the directory in which the processes of a site publish their statistics; None not to publish.
         on_removal: ``on_removal(key, value, cause)`` is called for every removed entry, without a lock, in the thread
             that removed it. Exceptions in it are logged with the key. It is also an attribute, which may be set at any
             time.
-        background_context: called without arguments by the caller that starts a refresh or a load with a timeout.
-            Returns a context manager, which is entered around that load, in its own thread or task. Its exceptions
-            reach the caller. See "Where loaders run" in the documentation.
         trust: for copies of values in a store: a word that shows whether they may be used, as an ``array("Q")``: while
             it is even, no entry is returned, and when it is odd again, only entries that were stored since.
         clock: returns seconds. Moving a ``ManualClock`` advances the wheel; with any other clock, a thread does.
@@ -94,6 +88,9 @@ class Cache(CacheAccess):
 
     __slots__ = ("_adapt", "_gate", "_load_missed", "_parts", "_writer", "engine", "name")
 
+    _interval: ClassVar[float] = 1.0
+    """Seconds per tick of the wheel: how soon an expired entry leaves memory. Reads are always exact."""
+
     def __init__(
         self,
         name: str = ENGINE["name"].default,
@@ -104,17 +101,14 @@ class Cache(CacheAccess):
         weigher: Weigher | None = ENGINE["weigher"].default,
         ttl: float | None = ENGINE["ttl"].default,
         jitter: float = ENGINE["jitter"].default,
-        interval: float = ENGINE["interval"].default,
-        log_interval: float | None = ENGINE["log_interval"].default,
         figures_dir: Path | None = ENGINE["figures_dir"].default,
         on_removal: Listener | None = ENGINE["on_removal"].default,
-        background_context: MakeContext | None = ENGINE["background_context"].default,
         trust: array[int] | None = ENGINE["trust"].default,
         clock: Clock = ENGINE["clock"].default,
     ) -> None:
         # These are the arguments, by name.
         given = {name: value for name, value in locals().items() if name != "self"}
-        checked = SimpleNamespace(**ENGINE.checked(given))
+        checked = SimpleNamespace(**ENGINE.checked(given), interval=self._interval)
         if (max_weight is None) != (weigher is None):
             raise TypeError(f"max_weight and weigher must be given together, not {max_weight!r} and {weigher!r}")
         parts = CacheParts(checked, **self._make_entries(checked))
@@ -259,7 +253,7 @@ class Cache(CacheAccess):
         *,
         grace: float | None = None,
         refresh_ahead: float | None = None,
-        fail_safe: bool = False,
+        fail_safe: float | None = None,
         timeout: float | None = None,
         negative_ttl: float | None = None,
         tags: Iterable[str] = (),
@@ -281,7 +275,7 @@ class Cache(CacheAccess):
         key: Callable[..., Hashable] | None = None,
         grace: float | None = None,
         refresh_ahead: float | None = None,
-        fail_safe: bool = False,
+        fail_safe: float | None = None,
         timeout: float | None = None,
         negative_ttl: float | None = None,
         tags: Callable[..., Iterable[str]] | Iterable[str] = (),

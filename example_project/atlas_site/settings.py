@@ -25,15 +25,7 @@ CACHES = {
     "default": {
         "BACKEND": "wheelcache.django_backend.HostCache",
         "LOCATION": "atlas",
-        "TIMEOUT": 300,
-        "OPTIONS": {
-            "MAX_ENTRIES": int(os.environ.get("ATLAS_MAX_ENTRIES", "5000")),
-            # Of concurrent requests for an expired fragment, one computes it. The others wait for it, at most this many
-            # seconds. Other keys have no wait: get_or_set computes a value once in any case.
-            "FILL_WAIT": {"template.cache.": 5},
-            # The dashboard finds and deletes single entries. The keys of the sessions below are secrets.
-            "INSPECT": True,
-        },
+        "OPTIONS": {"MAX_ENTRIES": int(os.environ.get("ATLAS_MAX_ENTRIES", "5000"))},
     },
     # A cache of their own, so that an operator who empties the other cache on the dashboard stays logged in.
     "sessions": {

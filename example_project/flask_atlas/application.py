@@ -22,12 +22,7 @@ def create_app(settings: dict[str, Any] | None = None) -> Flask:
     app = Flask("flask_atlas", static_folder=EXAMPLE_PROJECT / "atlas" / "static", static_url_path="/static")
     app.config.from_mapping(
         DATABASE=os.environ.get("ATLAS_DATABASE", EXAMPLE_PROJECT / "atlas.sqlite3"),
-        CACHE_TYPE="wheelcache.flask_backend.WheelCache",
-        CACHE_THRESHOLD=5000,
-        CACHE_DEFAULT_TIMEOUT=300,
-        # A request for a page that another request is making waits for it instead of making it again. No page takes
-        # that long: the time is a limit for a request that hangs.
-        CACHE_OPTIONS={"fill_wait": {"view/": 5}},
+        CACHE_TYPE="wheelcache.flask_backend.HostCache",
     )
     app.config.from_mapping(settings)
     app.jinja_options = {"trim_blocks": True, "lstrip_blocks": True}

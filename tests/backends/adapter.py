@@ -10,7 +10,7 @@ from tests.engines import engine
 DEFAULT = object()
 """The ``ttl`` of a call without one."""
 
-QUIET = {"jitter": 0, "log_interval": None, "figures_dir": None}
+QUIET = {"jitter": 0, "figures_dir": None}
 
 names = map("contract {}".format, count())
 

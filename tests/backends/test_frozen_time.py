@@ -18,7 +18,7 @@ class Both:
     """LocMemCache or SimpleCache, and a WheelCache. Every call goes to both, and must have the same answer."""
 
     def __init__(self, adapter):
-        self.caches = adapter.beside(), adapter.make(interval=0.01)
+        self.caches = adapter.beside(), adapter.make()
 
     def __getattr__(self, name):
         def call(*args, **kwargs):

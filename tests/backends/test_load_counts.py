@@ -20,7 +20,7 @@ from wheelcache.engine.guests import module_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-WAITS = {"fill_wait": 5, "fill_grace": 5}
+WAITS = {"fill_wait": 5, "grace": 5}
 MODES = {
     "plain": {},
     "fill wait": WAITS,

@@ -13,9 +13,8 @@ from wheelcache.engine.option_table import Options
 
 OPTIONS = {
     "fill_wait": ("fill_waits", 5),
-    "fill_grace": ("fill_waits", 5),
+    "grace": ("fill_waits", 5),
     "transactions": ("transactions", False),
-    "inspect": ("watch", True),
     "figures_dir": ("watch", "/tmp"),
 }
 
@@ -37,7 +36,7 @@ def test_an_option_of_a_missing_guest_is_an_error_that_names_both(adapter, remov
         adapter.make(**{option: value})
 
 
-@pytest.mark.parametrize("option", ["fill_wait", "fill_grace", "transactions", "inspect"])
+@pytest.mark.parametrize("option", ["fill_wait", "grace", "transactions"])
 @pytest.mark.parametrize("framework", ["django", "flask"])
 def test_the_table_has_no_options_of_missing_guests(remove, framework, option):
     remove(OPTIONS[option][0])

@@ -1,6 +1,5 @@
 """The options that both backends pass to the engine: accepted and refused values, and their effects."""
 
-from datetime import timedelta
 from decimal import Decimal
 from fractions import Fraction
 
@@ -12,22 +11,14 @@ NAN, INF = float("nan"), float("inf")
 
 COUNT_OR_NONE = "a whole number >= 1, or None"
 FRACTION = "a fraction, 0 <= fraction < 1"
-SECONDS = "a number of seconds > 0"
-CALLABLE = "a callable, the dotted path of one, or None"
 PATH = "an absolute path, or None"
 PATHS = (1, True, b"/tmp/x", "", "figures", "./figures", "/tmp/a\0b", ["/tmp"])
 
 WRONG = [
     *(("max_bytes", wrong, COUNT_OR_NONE) for wrong in (0, -1, 1e6, "1MB", False, [], Decimal(5))),
     *(("jitter", wrong, FRACTION) for wrong in (-0.1, 1, 1.0, 5, "0.1", None, True, NAN, INF, [0.1])),
-    *(("interval", wrong, SECONDS) for wrong in (0, -1, "1", None, True, NAN, INF, (1,), {}, timedelta(1), 10**400)),
-    *(("log_interval", wrong, SECONDS) for wrong in (0, -1, "60", False, NAN, INF, [60], 1e-7, 1e-320, 10**400)),
     *(("figures_dir", wrong, PATH) for wrong in PATHS),
     ("figures_dir", "/tmp/a\ud800", "a path that the file system can encode"),
-    *(
-        ("background_context", wrong, CALLABLE)
-        for wrong in (1, "", "math.pi", "no.such.function", "math.no", ["math.pi"])
-    ),
 ]
 
 
@@ -48,10 +39,8 @@ def test_a_wrong_option_is_an_error_that_names_it_and_what_it_takes_and_got(adap
         {"max_entries": 1},
         {"max_bytes": None},
         {"max_bytes": 1 << 30},
-        {"jitter": 0.99, "interval": 0.001},
-        {"jitter": Fraction(1, 3), "interval": Fraction(1, 2)},
-        {"interval": 1e9, "log_interval": 1e9},
-        {"log_interval": None},
+        {"jitter": 0.99},
+        {"jitter": Fraction(1, 3)},
     ],
     ids=repr,
 )
@@ -61,16 +50,16 @@ def test_a_right_option_makes_a_cache_that_works(make, options):
     assert cache.get("key") == ["value"]
 
 
-def test_log_interval_is_the_time_between_lines_of_figures_which_name_the_cache(make, clock, caplog):
+def test_every_minute_has_a_line_of_figures_which_names_the_cache(make, clock, caplog):
     caplog.set_level("INFO", "wheelcache.stats")
-    cache = make("figures of its own", log_interval=10)
+    cache = make("figures of its own")
     cache.set("key", 1, None)
     cache.get("key")
     cache.get("missing")
-    clock.advance(9)
+    clock.advance(59)
     assert caplog.messages == []
     clock.advance(1)
-    assert caplog.messages == ["cache(figures of its own) - qpm: 12, hit_ratio: 50.0%, elements: 1, hit: 1, miss: 1"]
+    assert caplog.messages == ["cache(figures of its own) - qpm: 2, hit_ratio: 50.0%, elements: 1, hit: 1, miss: 1"]
 
 
 @needs("watch")

@@ -37,7 +37,8 @@ def test_an_entry_is_there_until_its_timeout_or_the_default_one_is_over_and_neve
         assert cache.get("key") is None
 
 
-def test_an_expired_entry_is_never_returned_though_it_is_in_memory(make, clock):
+def test_an_expired_entry_is_never_returned_though_it_is_in_memory(make, clock, ticks):
+    ticks(3600)
     expired = {
         "get": lambda cache: cache.get("key") is None,
         "get_many": lambda cache: cache.get_many(["key"]) == {},
@@ -47,7 +48,7 @@ def test_an_expired_entry_is_never_returned_though_it_is_in_memory(make, clock):
         "load": lambda cache: cache.load("key", lambda: 3) == 3,
     }
     for name, is_gone in expired.items():
-        cache = make(interval=3600)
+        cache = make()
         cache.set("key", 1, 10)
         clock.advance(10)
         assert len(cache.engine) == 1
@@ -127,12 +128,12 @@ def test_a_new_value_has_a_new_timeout_and_a_counter_keeps_its_own(make, clock):
     assert [cache.ttl_left(key) for key in ("longer", "shorter", "counted")] == [100, 5, 10]
 
 
-def test_interval_is_how_soon_an_expired_entry_leaves_memory_though_no_caller_touches_it(make, clock):
-    cache = make(interval=30)
+def test_an_expired_entry_leaves_memory_within_a_second_though_no_caller_touches_it(make, clock):
+    cache = make()
     cache.set("key", 1, 10)
-    clock.advance(29)
+    clock.advance(9.75)
     assert (cache.get("other"), len(cache.engine)) == (None, 1)
-    clock.advance(1)
+    clock.advance(0.25 + cache.lag)
     assert len(cache.engine) == 0
 
 
@@ -151,10 +152,11 @@ FILLS = {
 @pytest.mark.parametrize("fill", FILLS.values(), ids=FILLS)
 @pytest.mark.parametrize(("ttl", "spread"), [(100, 5), (TWO_WEEKS, 60)])
 def test_what_is_set_lives_at_most_a_twentieth_and_a_minute_shorter_and_does_not_end_all_at_once(
-    make, clock, fill, ttl, spread
+    make, clock, ticks, fill, ttl, spread
 ):
-    # A tick in each second of two weeks would take minutes. Reads are exact with any interval.
-    cache = make(jitter=0.05, interval=3600)
+    # A tick in each second of two weeks would take minutes.
+    ticks(3600)
+    cache = make(jitter=0.05)
     fill(cache, ttl)
     clock.advance(ttl - spread - 0.5)
     assert len(cache.get_many(KEYS)) == len(KEYS)
@@ -166,8 +168,9 @@ def test_what_is_set_lives_at_most_a_twentieth_and_a_minute_shorter_and_does_not
 
 @pytest.mark.pairs(full="adapter", of="ttl")
 @pytest.mark.parametrize("ttl", [0.5, 300, TWO_WEEKS, DEFAULT], ids=["0.5", "300", "two weeks", "default"])
-def test_add_and_touch_keep_their_timeout_exactly_and_a_counter_what_is_left(make, clock, ttl):
-    cache = make(jitter=0.05, timeout=50, interval=3600)
+def test_add_and_touch_keep_their_timeout_exactly_and_a_counter_what_is_left(make, clock, ticks, ttl):
+    ticks(3600)
+    cache = make(jitter=0.05, timeout=50)
     keys = KEYS
     if hasattr(cache, "touch"):
         keys = KEYS[:100]

@@ -20,7 +20,7 @@ LOGIN = """
 <form method="post">{% csrf_token %}{{ form }}<input type="hidden" name="next" value="{{ next }}"><button>Go</button>
 </form>
 """
-OPTIONS = {"JITTER": 0, "LOG_INTERVAL": None, "MAX_ENTRIES": 400, "FIGURES_DIR": DIRECTORY / "figures"}
+OPTIONS = {"JITTER": 0, "MAX_ENTRIES": 400, "FIGURES_DIR": DIRECTORY / "figures"}
 
 settings.configure(
     ALLOWED_HOSTS=["127.0.0.1"],

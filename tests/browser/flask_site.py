@@ -21,7 +21,6 @@ application.config.from_mapping(
     CACHE_TYPE="wheelcache.flask_backend.WheelCache",
     CACHE_OPTIONS={
         "name": "atlas",
-        "log_interval": None,
         "inspect": True,
         "figures_dir": Path(os.environ["BROWSER_TEST_DIRECTORY"]) / "figures",
     },

@@ -16,7 +16,7 @@ from wheelcache.watch.dashboard.permissions import Permission
 from wheelcache.watch.dashboard.responses import HEADERS
 
 DIRECTORY = Path(os.environ["BROWSER_TEST_DIRECTORY"])
-cache = Cache("pages", figures_dir=DIRECTORY / "figures", log_interval=None)
+cache = Cache("pages", figures_dir=DIRECTORY / "figures")
 dashboard = Dashboard("a flat load", lambda: [cache], lambda name: [])
 visits = os.open(DIRECTORY / "visits", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 

@@ -74,7 +74,7 @@ def make():
     """Make a backend as Django does: ``make(OPTIONS, TIMEOUT=..., ...)``, in its own store unless LOCATION is given."""
 
     def make_backend(options=None, *, location=None, cls=WheelCache, **params):
-        options = {"JITTER": 0, "LOG_INTERVAL": None, **(options or {})}
+        options = {"JITTER": 0, **(options or {})}
         return cls(next(_locations) if location is None else location, {"OPTIONS": options, **params})
 
     return make_backend

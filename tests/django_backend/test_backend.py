@@ -127,13 +127,13 @@ def test_a_serializer_of_ones_own_gets_every_value_but_ints_and_none_by_every_wr
 
 
 def test_aliases_with_one_location_and_the_same_options_share_entries(make, clock):
-    one = make({"INTERVAL": 8}, location="shared")
-    other = make({"INTERVAL": 8}, location="shared", TIMEOUT=5, VERSION=2)
+    one = make({"JITTER": 0.8}, location="shared")
+    other = make({"JITTER": 0.8}, location="shared", TIMEOUT=5, VERSION=2)
     one.set("key", [1], version=2)
     assert other.get("key") == [1]
     other.delete("key")
     assert one.get("key", version=2) is None
-    for options in ({}, {"INTERVAL": 16}, {"INTERVAL": 8, "MAX_ENTRIES": 5}):
+    for options in ({}, {"JITTER": 0.16}, {"JITTER": 0.8, "MAX_ENTRIES": 5}):
         assert make(options, location="shared").store is not one.store
     unnamed = WheelCache("", {})
     unnamed.set("key", 1)
@@ -141,7 +141,7 @@ def test_aliases_with_one_location_and_the_same_options_share_entries(make, cloc
 
 
 def test_many_threads_that_make_a_backend_first_all_get_one_store(make, together):
-    made = together(lambda _: make({"INTERVAL": 16}, location="first").store)
+    made = together(lambda _: make({"JITTER": 0.16}, location="first").store)
     assert len(set(map(id, made))) == 1
 
 

@@ -20,14 +20,14 @@ from wheelcache.engine.option_table import DJANGO
     "configured",
     [
         {"default": alias(), "other": alias("other")},
-        {"default": alias("a", {"INTERVAL": 8}), "other": alias("b", {"INTERVAL": 9})},
+        {"default": alias("a", {"JITTER": 0.8}), "other": alias("b", {"JITTER": 0.9})},
         {
             "default": alias("a", TIMEOUT=5, KEY_PREFIX="p", VERSION=2, KEY_FUNCTION=lambda key, prefix, version: key),
             "other": alias("a"),
         },
         {
-            "default": alias("a", {"MAX_ENTRIES": 5, "INTERVAL": 8}),
-            "other": alias("a", {"INTERVAL": 8, "MAX_ENTRIES": 5}),
+            "default": alias("a", {"MAX_ENTRIES": 5, "JITTER": 0.8}),
+            "other": alias("a", {"JITTER": 0.8, "MAX_ENTRIES": 5}),
         },
         {"default": alias("a"), "other": {**LOCMEM, "LOCATION": "a", "MAX_ENTRIES": 1}},
         # An option of a TieredCache is none of a WheelCache's.
@@ -40,15 +40,15 @@ def test_there_is_no_warning_when_all_is_well(configured):
 
 def test_each_location_with_different_options_is_one_warning_however_many_aliases_it_has():
     first, second, unnamed = warnings_for(
-        default=alias("x", {"INTERVAL": 1}),
-        b=alias("x", {"INTERVAL": 2}),
-        c=alias("x", {"INTERVAL": 2}),
-        d=alias("x", {"INTERVAL": 3}),
-        e=alias("y", {"INTERVAL": 1}),
-        f=alias("y", {"INTERVAL": 2}),
+        default=alias("x", {"JITTER": 0.1}),
+        b=alias("x", {"JITTER": 0.2}),
+        c=alias("x", {"JITTER": 0.2}),
+        d=alias("x", {"JITTER": 0.3}),
+        e=alias("y", {"JITTER": 0.1}),
+        f=alias("y", {"JITTER": 0.2}),
         g=alias("z"),
         h={"BACKEND": BACKEND},
-        i=alias(options={"INTERVAL": 8}),
+        i=alias(options={"JITTER": 0.8}),
     )
     assert {each.id for each in (first, second, unnamed)} == {"wheelcache.W001"}
     for part in ("'default'", "'b'", "'d'", "LOCATION 'x'", "different OPTIONS", "do not share"):
@@ -69,8 +69,8 @@ def test_an_option_beside_options_is_a_warning_that_names_it_and_its_alias(optio
 
 def test_the_subclass_of_a_project_is_checked_as_well():
     found = warnings_for(
-        default={"BACKEND": f"{__name__}.OurCache", "INTERVAL": 8, "LOCATION": "sub"},
-        other=alias("sub", {"INTERVAL": 8}),
+        default={"BACKEND": f"{__name__}.OurCache", "JITTER": 0.8, "LOCATION": "sub"},
+        other=alias("sub", {"JITTER": 0.8}),
     )
     assert sorted(warning.id for warning in found) == ["wheelcache.W001", "wheelcache.W002"]
 
@@ -84,7 +84,7 @@ from django.conf import settings
 settings.configure(
     CACHES={{
         "default": {{"BACKEND": {BACKEND!r}, "MAX_ENTRIES": 5}},
-        "other": {{"BACKEND": {BACKEND!r}, "OPTIONS": {{"INTERVAL": 8}}}},
+        "other": {{"BACKEND": {BACKEND!r}, "OPTIONS": {{"JITTER": 0.8}}}},
     }},
     INSTALLED_APPS=["wheelcache.django_backend"],
     SESSION_ENGINE="django.contrib.sessions.backends.cache",

@@ -12,11 +12,9 @@ from django.urls import get_script_prefix, get_urlconf, set_urlconf
 from django.urls.base import set_script_prefix
 from django.utils import timezone, translation
 
-from tests.django_backend.conftest import BACKEND
 from tests.engines import engine
 from tests.runtime.interruptions import Delivery, Worker, quiet
 from tests.waiting import PATIENCE, until
-from wheelcache.django_backend import memoize
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
@@ -83,42 +81,6 @@ def test_urls_in_the_loader_are_those_of_the_request(make, clock, how):
         set_script_prefix("/")
         set_urlconf(None)
     assert found == ["/shop/", "tests.pages.on_django.pages_site"]
-
-
-tenant = threading.local()
-"""The state of a site in a thread-local."""
-
-
-@contextlib.contextmanager
-def tenant_of(name, language):
-    # In the block, the request's language is active already.
-    assert translation.get_language() == language
-    tenant.name = name
-    yield
-    del tenant.name
-
-
-def tenant_of_caller():
-    return tenant_of(tenant.name, translation.get_language())
-
-
-@pytest.mark.parametrize("how", IN_A_THREAD)
-@pytest.mark.parametrize("option", [tenant_of_caller, f"{__name__}.tenant_of_caller"], ids=["function", "path"])
-def test_background_context_passes_the_state_of_the_caller_on_to_the_loader(make, clock, how, option):
-    cache = make({"BACKGROUND_CONTEXT": option})
-    tenant.name = "acme"
-    with translation.override("de"):
-        assert somewhere_else(cache, lambda: [threading.get_ident(), tenant.name], how, clock)[1] == "acme"
-    assert tenant.name == "acme"
-
-
-def test_background_context_applies_to_memoized_functions(clock, make):
-    options = {"BACKGROUND_CONTEXT": tenant_of_caller, "FIGURES_DIR": None}
-    tenant.name = "acme"
-    with override_settings(CACHES={"default": {"BACKEND": BACKEND, "LOCATION": __name__, "OPTIONS": options}}):
-        name = memoize(60, load_timeout=PATIENCE)(lambda: (threading.get_ident(), tenant.name))
-        assert name()[0] != threading.get_ident()
-        assert name()[1] == "acme"
 
 
 def test_the_language_of_the_request_is_active_in_a_refreshing_task(make, clock, loop):

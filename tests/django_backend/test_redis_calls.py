@@ -230,8 +230,9 @@ def test_keys_are_the_originals_with_a_prefix_that_has_colons(make):
     assert cache.keys("c:*") == ["c:d:e"]
 
 
-def test_expired_keys_are_not_found_nor_counted(make, clock):
-    cache = make({"INTERVAL": 3600})
+def test_expired_keys_are_not_found_nor_counted(make, clock, ticks):
+    ticks(3600)
+    cache = make()
     cache.set("old", 1, 10)
     cache.set("new", 1, 100)
     clock.advance(20)

@@ -85,7 +85,7 @@ def test_the_copies_of_a_tiered_cache_are_its_entries_and_receivers_may_choose_a
         "tiered": {
             "BACKEND": "wheelcache.django_backend.TieredCache",
             "LOCATION": "copies",
-            "OPTIONS": {"L2": "default", "LOG_INTERVAL": None},
+            "OPTIONS": {"L2": "default"},
         },
     }
     chosen, tiered = [], import_string(settings.CACHES["tiered"]["BACKEND"])

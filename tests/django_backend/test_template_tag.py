@@ -20,7 +20,7 @@ def site(request):
     names = ("default", "template_fragments", "other")
     kind = {
         "BACKEND": f"wheelcache.django_backend.{request.param}",
-        "OPTIONS": {"LOG_INTERVAL": None, **KINDS[request.param]},
+        "OPTIONS": {**KINDS[request.param]},
     }
     settings = {name: {**kind, "LOCATION": f"fragments {name}", "KEY_PREFIX": name} for name in names}
     with override_settings(CACHES={**settings, "memory": LOCMEM, "dummy": DUMMY}):

@@ -13,7 +13,7 @@ from django.conf import settings
 from django.http import HttpResponse
 
 WITH_TOOLBAR = bool(os.environ.get("WITH_TOOLBAR"))
-OPTIONS = {"JITTER": 0, "LOG_INTERVAL": None, "INTERVAL": 60, "FIGURES_DIR": None}
+OPTIONS = {"JITTER": 0, "FIGURES_DIR": None}
 
 runs = []
 

@@ -1,9 +1,8 @@
 import pytest
 
-from tests.caches import QUIET
 from wheelcache import Cache
 
 
 @pytest.fixture
 def cache(clock):
-    return Cache(ttl=10, clock=clock, jitter=0, **QUIET)
+    return Cache(ttl=10, clock=clock, jitter=0)

@@ -19,8 +19,6 @@ from wheelcache.core.contract import BATCH
 
 EXPIRED, EVICTED, REPLACED, DELETED, CLEARED = RemovalCause
 
-SILENT = {"log_interval": None}
-
 
 @pytest.fixture
 def removals():
@@ -33,7 +31,7 @@ def make(clock, removals):
     made = []
 
     def make_cache(**options):
-        given = {"clock": clock, "jitter": 0, "on_removal": lambda *removal: removals.append(removal), **SILENT}
+        given = {"clock": clock, "jitter": 0, "on_removal": lambda *removal: removals.append(removal)}
         made.append(Cache(**{**given, **options}))
         return made[-1]
 
@@ -58,8 +56,9 @@ def test_what_was_set_is_got_and_none_is_a_value(cache):
     assert "none" in cache
 
 
-def test_an_expired_entry_is_never_returned_before_the_wheel_removes_it(make, clock, removals):
-    cache = make(interval=60)
+def test_an_expired_entry_is_never_returned_before_the_wheel_removes_it(make, clock, removals, ticks):
+    ticks(60)
+    cache = make()
     cache.set("a", 1, ttl=5)
     clock.advance(4.875)
     assert cache.get("a") == 1
@@ -208,7 +207,7 @@ def test_the_last_reference_to_a_value_is_dropped_while_other_threads_may_use_th
 @pytest.mark.alone
 @pytest.mark.compiled
 def test_the_caller_of_clear_does_not_touch_memory_for_each_entry():
-    cache = Cache(max_entries=200_000, **SILENT)
+    cache = Cache(max_entries=200_000)
     for key in range(200_000):
         cache.set(key, "value")
 

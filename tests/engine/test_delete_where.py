@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from tests.caches import ticking
 from tests.waiting import PATIENCE, join, start
 from wheelcache import Cache, RemovalCause
 from wheelcache.core.contract import BATCH
@@ -12,7 +13,7 @@ from wheelcache.errors import CacheClosed
 
 @pytest.fixture
 def cache(clock):
-    return Cache(clock=clock, jitter=0, max_entries=None, log_interval=None)
+    return Cache(clock=clock, jitter=0, max_entries=None)
 
 
 def test_the_keys_for_which_it_is_true_are_deleted_and_counted(cache):
@@ -46,7 +47,7 @@ def test_the_function_receives_the_keys_of_the_caller_once_each(cache):
 
 
 def test_expired_keys_are_not_counted(clock):
-    cache = Cache(clock=clock, jitter=0, interval=3600, log_interval=None)
+    cache = ticking(3600)(clock=clock, jitter=0)
     cache.set("old", 1, ttl=10)
     cache.set("new", 1)
     clock.advance(10)

@@ -5,17 +5,19 @@ import threading
 
 import pytest
 
+from tests.caches import ticking
 from tests.engine import invariants
 from tests.guests import Timers, needs
-from tests.runtime.forks import SILENT, fork
+from tests.runtime.forks import fork
 from tests.waiting import PATIENCE, join, start, until
-from wheelcache import Cache, CacheClosed
+from wheelcache import CacheClosed
+from wheelcache.engine.stats_log import StatsLog
 
 
 @pytest.fixture
 def make(closed):
     """Make a cache with a wheel thread, which is closed in the end."""
-    return lambda **options: closed(Cache(**{"interval": 0.01, "jitter": 0, **SILENT, **options}))
+    return lambda **options: closed(ticking(0.01)(**{"jitter": 0, **options}))
 
 
 def test_a_child_reads_what_it_inherited_and_expires_and_evicts_on_its_own(make):
@@ -54,7 +56,7 @@ def test_any_write_of_the_child_starts_its_thread(make, is_used):
 
 @pytest.mark.deep
 def test_children_forked_in_the_middle_of_other_threads_work_never_deadlock_and_find_the_cache_whole(make):
-    cache = make(interval=0.001, max_entries=200)
+    cache = make(max_entries=200)
     stop = threading.Event()
 
     def work(number):
@@ -129,7 +131,7 @@ def test_timers_belong_to_the_process_that_set_them():
     assert event.wait(PATIENCE)
 
 
-def test_the_line_a_minute_goes_on_in_the_child_with_its_own_figures(make):
+def test_the_line_a_minute_goes_on_in_the_child_with_its_own_figures(make, monkeypatch):
     lines = []
 
     class Lines(logging.Handler):
@@ -137,7 +139,8 @@ def test_the_line_a_minute_goes_on_in_the_child_with_its_own_figures(make):
             if record.cache == "logged":
                 lines.append((record.hit, record.miss))
 
-    cache = make(name="logged", log_interval=0.05)
+    monkeypatch.setattr(StatsLog, "period", 0.05)
+    cache = make(name="logged")
     cache.set("a", 1)
     for _ in range(100):
         cache.get("a")

@@ -47,7 +47,7 @@ class Key:
 
 @pytest.fixture
 def cache(clock):
-    cache = Key.cache = Cache(clock=clock, jitter=0, max_entries=3, log_interval=None)
+    cache = Key.cache = Cache(clock=clock, jitter=0, max_entries=3)
     yield cache
     Key.cache = None
     assert cache.stats().size == len(cache) <= 3

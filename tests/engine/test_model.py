@@ -32,7 +32,6 @@ class CacheAgainstModel(RuleBasedStateMachine):
             max_weight=max_weight,
             weigher=self.weigh,
             jitter=0,
-            log_interval=None,
             on_removal=lambda *removal: self.removals.append(removal),
         )
         self.model = Model(max_entries, max_weight)

@@ -59,7 +59,7 @@ def make():
     made = []
 
     def make_parts(publishes=True, **options):
-        given = Cache(clock=ManualClock(), log_interval=None, **options)._parts.options
+        given = Cache(clock=ManualClock(), **options)._parts.options
         parts = CacheParts(given, core_in_memory(given))
         parts.observe(observer := Noting(publishes))
         parts.start()
@@ -83,7 +83,7 @@ def test_the_jobs_of_an_observer_that_publishes_begin_with_the_first_miss(make, 
 def test_the_jobs_are_closed_while_the_entries_are_still_there(make):
     parts, engine, noted = make()
     engine.set("key", 1, None)
-    parts.jobs._jobs[0].close = lambda: noted.append(len(parts.core))
+    parts.jobs._jobs[-1].close = lambda: noted.append(len(parts.core))
     parts.close()
     assert noted == ["begin", 1]
 
@@ -91,7 +91,7 @@ def test_the_jobs_are_closed_while_the_entries_are_still_there(make):
 def test_the_jobs_of_a_cache_that_is_empty_and_unused_pause_until_the_next_use(make):
     parts, engine, noted = make()
     engine.set("key", 1, 1.0)
-    parts.driver.clock.advance(60)
+    parts.driver.clock.advance(180)
     assert parts.jobs.paused
     runs = noted.count("run")
     parts.driver.clock.advance(60)
@@ -128,7 +128,7 @@ def test_failed_loads_are_reported_and_begin_the_jobs(make):
 
 
 def test_a_cache_whose_options_ask_for_no_history_has_an_observer_from_the_first_look_on():
-    cache = Cache(log_interval=None)
+    cache = Cache()
     cache.get_or_load("a", lambda: 1)
     assert cache.engine.observed.observer is None
     observer = Noting(publishes=False)

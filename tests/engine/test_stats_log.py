@@ -32,7 +32,7 @@ def lines(caplog):
 
 
 def test_the_line_has_the_figures_of_its_interval_only_and_the_same_as_fields(clock, lines):
-    cache = Cache("pages", clock=clock, log_interval=60)
+    cache = Cache("pages", clock=clock)
     cache.set("a", 1)
     for _ in range(2):
         cache.get("a")
@@ -48,15 +48,6 @@ def test_the_line_has_the_figures_of_its_interval_only_and_the_same_as_fields(cl
     assert line.levelno == logging.INFO
     assert line.name == "wheelcache.stats"
     assert (line.cache, line.qpm, line.hit_ratio, line.elements, line.hit, line.miss) == ("pages", 3, 66.7, 1, 2, 1)
-
-
-def test_requests_are_given_per_minute_whatever_the_interval(clock, lines):
-    cache = Cache(clock=clock, log_interval=10)
-    for _ in range(5):
-        cache.get("a")
-    cache.set("a", 1)
-    clock.advance(10)
-    assert lines()[0].qpm == 30
 
 
 def test_no_line_for_an_interval_without_traffic(clock, lines):
@@ -83,15 +74,6 @@ def test_an_empty_and_idle_cache_logs_nothing_until_it_is_written_again(lines):
     assert lines()[1].getMessage() == "cache(default) - qpm: 1, hit_ratio: 0.0%, elements: 1, hit: 0, miss: 1"
 
 
-def test_no_line_if_none_is_wanted(lines):
-    clock = WatchedClock()
-    cache = Cache(clock=clock, log_interval=None)
-    cache.get("a")
-    clock.advance(600)
-    assert lines() == []
-    assert clock.wake_at == inf
-
-
 def test_reading_the_figures_does_not_change_them(clock):
     cache = Cache(clock=clock)
     assert cache.stats().hit_ratio == 0
@@ -113,7 +95,7 @@ def test_a_worker_that_exits_logs_its_last_line():
         from wheelcache import Cache, ManualClock
         logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(message)s")
         clock = ManualClock()
-        cache, idle = (Cache(name, clock=clock, log_interval=60) for name in ("pages", "idle"))
+        cache, idle = (Cache(name, clock=clock) for name in ("pages", "idle"))
         for each in (cache, idle):
             each.set("a", 1)
         clock.advance(60)

@@ -6,12 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tests.caches import ticking
 from tests.waiting import PATIENCE, until
 from wheelcache import Cache, RemovalCause
 
 THREADS = 8
-
-SILENT = {"log_interval": None}
 
 
 pytestmark = pytest.mark.usefixtures("hasty_interpreter")
@@ -35,7 +34,7 @@ def test_threads_together_keep_exact_counters_and_the_bound_and_tell_of_every_re
     def listener(key, value, cause):
         causes[cause].append(None)
 
-    cache = Cache(max_entries=50, ttl=1000, interval=0.01, on_removal=listener, **SILENT)
+    cache = ticking(0.01)(max_entries=50, ttl=1000, on_removal=listener)
 
     def work(number):
         choose = random.Random(number)
@@ -66,7 +65,7 @@ def test_threads_together_keep_exact_counters_and_the_bound_and_tell_of_every_re
 
 
 def test_no_increment_is_lost_and_of_many_threads_that_add_a_key_one_does():
-    cache = Cache(ttl=1000, **SILENT)
+    cache = Cache(ttl=1000)
     cache.set("n", 0)
 
     def work(number):
@@ -81,7 +80,7 @@ def test_no_increment_is_lost_and_of_many_threads_that_add_a_key_one_does():
 
 
 def test_readers_never_miss_while_others_grow_and_shrink_the_cache_around_them():
-    cache = Cache(ttl=1000, **SILENT)
+    cache = Cache(ttl=1000)
     cache.set_many(dict.fromkeys("abcdefgh", 1))
     is_done = threading.Event()
 
@@ -102,7 +101,7 @@ def test_readers_never_miss_while_others_grow_and_shrink_the_cache_around_them()
 
 def test_clearing_while_others_read_tells_of_every_entry():
     told = []
-    cache = Cache(on_removal=lambda key, value, cause: told.append((key, cause)), **SILENT)
+    cache = Cache(on_removal=lambda key, value, cause: told.append((key, cause)))
     is_done = threading.Event()
 
     def work(number):

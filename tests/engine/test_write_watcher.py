@@ -2,7 +2,6 @@
 
 import pytest
 
-from tests.caches import QUIET
 from wheelcache import Cache
 from wheelcache.engine.keys import CALLERS
 from wheelcache.engine.write_watcher import WriteMoments, WritesSince, WriteWatcher
@@ -35,7 +34,7 @@ WRITTEN = {"add": "new", "set of a tuple": ("key",), "delete_tags": f"{CALLERS}t
 
 @pytest.fixture(params=CACHES)
 def cache(request, closed):
-    cache = closed(Cache(**CACHES[request.param], **QUIET))
+    cache = closed(Cache(**CACHES[request.param]))
     cache.set("key", 1, tags=["tag"])
     cache.set(("key",), 1)
     return cache

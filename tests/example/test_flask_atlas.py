@@ -128,7 +128,8 @@ def test_flasks_own_command_serves_it(database):
     with subprocess.Popen(
         [sys.executable, "-u", "-m", "flask", "--app", "example_project/flask_atlas", "run", "--port", "0"],
         cwd=EXAMPLE_PROJECT.parent,
-        env={**os.environ, "ATLAS_DATABASE": str(database)},
+        # As if tests ran in parallel: with entries of its own, not those of the last run.
+        env={**os.environ, "ATLAS_DATABASE": str(database), "PYTEST_XDIST_WORKER": "gw0"},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,

@@ -7,7 +7,7 @@ from tests.waiting import join, start
 from wheelcache import Cache
 from wheelcache.runtime.request_scope import end_request
 
-QUIET = {"jitter": 0, "log_interval": None}
+QUIET = {"jitter": 0}
 
 
 @pytest.fixture(autouse=True)

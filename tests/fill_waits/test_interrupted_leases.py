@@ -8,7 +8,7 @@ import pytest
 
 from tests.fill_waits.callers import get_or_lease
 from tests.runtime.interruptions import Delivery, compiled_core, quiet
-from tests.runtime.test_interrupted_cache import SILENT, interrupt_everywhere, plain, weighed
+from tests.runtime.test_interrupted_cache import interrupt_everywhere, plain, weighed
 from tests.waiting import PATIENCE, until, waiting
 from wheelcache import Cache
 from wheelcache.fill_waits.leased_reads import LeasedReads
@@ -40,7 +40,7 @@ def test_an_exception_at_any_point_of_a_fill_leaves_no_caller_waiting_past_its_t
     with quiet(), ThreadPoolExecutor(1) as pool:
         for target in count(1):
             # Not with a ManualClock, by which a wait would never end.
-            cache = Cache(**SILENT)
+            cache = Cache()
             assert get_or_lease(cache, "k", wait=100) is None
             asked = pool.submit(Context().run, get_or_lease, cache, "k", wait=0.05)
             until(lambda asked=asked: waiting() or asked.done())

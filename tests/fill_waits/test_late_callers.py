@@ -17,7 +17,7 @@ from wheelcache import Cache
 from wheelcache.core import IMPLEMENTATION
 from wheelcache.runtime.request_scope import end_request
 
-QUIET = {"jitter": 0, "log_interval": None}
+QUIET = {"jitter": 0}
 
 
 class Stop:

@@ -92,7 +92,7 @@ class LeasesAgainstAModel(RuleBasedStateMachine):
     def make(self):
         self.clock = ManualClock()
         self.loop = ManualLoop(self.clock)
-        self.cache = Cache(clock=self.clock, log_interval=None)
+        self.cache = Cache(clock=self.clock)
         self.callers = [Caller(self.loop) for _ in range(CALLERS)]
         self.held = {}
         self.waiting = {}

@@ -135,7 +135,7 @@ def test_greenlets_are_callers_of_their_own_and_wait_without_stopping_the_others
         from tests.fill_waits.callers import get_or_lease
         from wheelcache import Cache
 
-        cache = Cache(log_interval=None)
+        cache = Cache()
         get_or_lease(cache, "before", wait=50)
         computed = []
 

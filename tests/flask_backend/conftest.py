@@ -57,7 +57,7 @@ def make():
     """Make a backend without jitter and without a line a minute, unless given."""
 
     def make_backend(*args, cls=WheelCache, **options):
-        return noted(cls(*args, **{"jitter": 0, "log_interval": None, **options}))
+        return noted(cls(*args, **{"jitter": 0, **options}))
 
     return make_backend
 
@@ -70,7 +70,7 @@ def make_app():
         app = flask.Flask(name)
         # So that what Flask-Caching would catch and log fails the test.
         app.debug = app.testing = True
-        options = {"jitter": 0, "log_interval": None, **config.pop("CACHE_OPTIONS", {})}
+        options = {"jitter": 0, **config.pop("CACHE_OPTIONS", {})}
         app.config.update({"CACHE_TYPE": BACKEND, **config}, CACHE_OPTIONS=options)
         cache = cache or flask_caching.Cache()
         cache.init_app(app)
@@ -96,7 +96,7 @@ def any_site(request, make_app):
     else:
         app = flask.Flask(__name__)
         app.debug = app.testing = True
-        options = {"jitter": 0, "log_interval": None, "l2": "SimpleCache"}
+        options = {"jitter": 0, "l2": "SimpleCache"}
         cache = flask_backend.Cache(
             app, config={"CACHE_TYPE": f"{BACKEND.rpartition('.')[0]}.TieredCache", "CACHE_OPTIONS": options}
         )

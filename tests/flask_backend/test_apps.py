@@ -88,8 +88,11 @@ def test_headers_cookies_and_status_of_a_response_are_cached_and_not_shared(make
     assert calls["view"] == 1
 
 
-def test_many_clients_at_once_get_the_right_page_while_pages_are_evicted_expire_and_are_deleted(make_app, together):
-    app, cache = make_app(CACHE_THRESHOLD=5, CACHE_OPTIONS={"interval": 0.001})
+def test_many_clients_at_once_get_the_right_page_while_pages_are_evicted_expire_and_are_deleted(
+    make_app, together, ticks
+):
+    ticks(0.001)
+    app, cache = make_app(CACHE_THRESHOLD=5)
 
     @app.route("/<int:number>")
     @cache.cached(timeout=0.001)

@@ -221,7 +221,7 @@ def test_each_object_has_a_store_of_its_own(make):
 
 
 def test_a_backend_without_references_leaves_memory_with_its_entries(make):
-    cache = make(log_interval=60)
+    cache = make()
     cache.set_many({str(number): [number] for number in range(100)}, 1000)
     cache.get("missing")
     store = weakref.ref(engine(cache))

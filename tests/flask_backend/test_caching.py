@@ -405,7 +405,7 @@ def test_functions_may_be_decorated_before_there_is_an_app():
     cache = Cache()
     load = cache.memoize(60)(lambda: object.__name__)
     app = flask.Flask(__name__)
-    cache.init_app(app, {"CACHE_TYPE": TIERED, "CACHE_OPTIONS": {"l2": "SimpleCache", "log_interval": None}})
+    cache.init_app(app, {"CACHE_TYPE": TIERED, "CACHE_OPTIONS": {"l2": "SimpleCache"}})
     # Outside of an app context, the newest app counts, as in Flask-Caching.
     assert load() == load() == "object"
     assert type(cache.cache).__name__ == "TieredCache"
@@ -564,9 +564,7 @@ def test_get_calls_doubles_and_the_backend_that_a_subclass_finds(make_app):
 @needs("near_cache")
 def test_a_value_that_is_not_kept_leaves_the_other_values_of_its_function():
     app = flask.Flask("shop")
-    app.config.update(
-        CACHE_TYPE="wheelcache.flask_backend.TieredCache", CACHE_OPTIONS={"l2": "SimpleCache", "log_interval": None}
-    )
+    app.config.update(CACHE_TYPE="wheelcache.flask_backend.TieredCache", CACHE_OPTIONS={"l2": "SimpleCache"})
     cache, computed = Cache(app), []
 
     @cache.memoize(timeout=lambda value: 100.0 if value else 0.0)

@@ -1,6 +1,5 @@
 """The options of ``get_or_load`` other than the timeout, and app contexts of loaders in other threads."""
 
-import contextlib
 import contextvars
 import threading
 
@@ -166,34 +165,6 @@ def test_a_loader_in_another_thread_has_the_other_context_variables_of_its_calle
 
     contextvars.copy_context().run(ask)
     assert found == ["blue"]
-
-
-@contextlib.contextmanager
-def tenant_of(name):
-    # In the block, there is an app context.
-    flask.g.tenant = name
-    yield
-
-
-def tenant_of_caller():
-    return tenant_of(flask.g.tenant)
-
-
-@elsewhere
-@pytest.mark.parametrize("option", [tenant_of_caller, f"{__name__}.tenant_of_caller"], ids=["function", "path"])
-def test_background_context_passes_the_state_of_the_caller_on_to_the_loader(make_app, clock, load_elsewhere, option):
-    app, cache = make_app(CACHE_KEY_PREFIX="", CACHE_OPTIONS={"background_context": option})
-    backend, tenants = app.extensions["cache"][cache], []
-
-    class Look(Loads):
-        def __call__(self):
-            tenants.append(flask.g.tenant)
-            return super().__call__()
-
-    with app.app_context():
-        flask.g.tenant = "acme"
-        load_elsewhere(backend, Look(), clock)
-    assert tenants == ["acme"]
 
 
 @elsewhere

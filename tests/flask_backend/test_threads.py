@@ -12,7 +12,7 @@ def threads():
 def make_app(**options):
     app = flask.Flask("app")
     app.debug = True
-    options = {"interval": 0.01, "jitter": 0, **options}
+    options = {"jitter": 0, **options}
     app.config.update(CACHE_TYPE="wheelcache.flask_backend.WheelCache", CACHE_OPTIONS=options)
     cache = flask_caching.Cache(app)
     return cache, app.extensions["cache"][cache]
@@ -25,7 +25,7 @@ assert threads() == []
 _, backend = make_app(figures_dir=None)
 backend.get_many("for ever", "missing")
 backend.clear()
-_, another = make_app(log_interval=None)
+_, another = make_app()
 assert threads() == []
 backend.set("for ever", 1, 0)
 print(*threads())

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from tests.scripts import ROOT
 from wheelcache.runtime.request_scope import end_request
 
-QUIET = {"jitter": 0, "figures_dir": None, "log_interval": None}
+QUIET = {"jitter": 0, "figures_dir": None}
 
 
 class SiteProcess:

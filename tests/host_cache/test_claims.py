@@ -42,7 +42,7 @@ settings.configure(
         "default": {
             "BACKEND": "wheelcache.django_backend.HostCache",
             "LOCATION": location,
-            "OPTIONS": {"FIGURES_DIR": None, "LOG_INTERVAL": None, **options},
+            "OPTIONS": {"FIGURES_DIR": None, **options},
         }
     }
 )
@@ -302,7 +302,7 @@ def test_the_child_of_a_killed_process_keeps_no_claim(sites):
 
 
 def test_processes_that_use_a_new_folder_wait_for_each_other(make_site, tmp_path):
-    one = make_site(FILL_WAIT=LONG, INTERVAL=0.05)
+    one = make_site(FILL_WAIT=LONG)
     one("cache.set('of-the-old-folder', 1)")
     shutil.rmtree(tmp_path / "host")
     other = make_site(FILL_WAIT=LONG)

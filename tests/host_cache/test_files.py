@@ -241,7 +241,7 @@ def test_a_handler_of_the_log_may_wait_for_another_thread_that_uses_the_cache(vi
 
 
 def test_a_counter_without_a_file_begins_again_with_each_call(tmp_path):
-    cache = HostCache(str(tmp_path / "host"), {"OPTIONS": {"LOG_INTERVAL": None, "FIGURES_DIR": None}})
+    cache = HostCache(str(tmp_path / "host"), {"OPTIONS": {"FIGURES_DIR": None}})
     assert cache.incr("key", ignore_key_check=True) == 1
     (words,) = tmp_path.glob("host*/words")
     with locked_file(words):

@@ -15,7 +15,7 @@ from wheelcache.runtime import private_files
 
 
 def make(folder, size=SIZE, **options):
-    given = {"name": "shared", "log_interval": None, "clock": ManualClock(), **options}
+    given = {"name": "shared", "clock": ManualClock(), **options}
     return HostedCache(lambda: Place(folder), size, **given)
 
 

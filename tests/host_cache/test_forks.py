@@ -187,7 +187,7 @@ def find_place():
     name = place.test_process(is_testing=True, number=0)
     return place.Place(place.folder_of({location!r}, "", name))
 
-of_tests = HostedCache(find_place, 1 << 20, name="tests", log_interval=None)
+of_tests = HostedCache(find_place, 1 << 20, name="tests")
 of_tests.set("k", "of parent")
 """
 

@@ -120,7 +120,7 @@ def test_the_first_value_that_is_computed_is_kept(cache, use):
     ids=["set", "set with tags", "add", "set_many", "get_or_set"],
 )
 def test_the_error_about_a_value_that_cannot_be_pickled_names_the_key(store, tmp_path):
-    backend = HostCache(str(tmp_path / "host"), {"OPTIONS": {"LOG_INTERVAL": None, "FIGURES_DIR": None}})
+    backend = HostCache(str(tmp_path / "host"), {"OPTIONS": {"FIGURES_DIR": None}})
     with pytest.raises(TypeError, match="cannot pickle 'module' object") as caught:
         store(backend)
     (note,) = caught.value.__notes__

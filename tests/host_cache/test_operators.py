@@ -34,7 +34,7 @@ SIZE = 1 << 20
 
 
 def make(folder, **options):
-    given = {"name": "shared", "figures_dir": f"{folder}/figures", "log_interval": None, "interval": 0.01, **options}
+    given = {"name": "shared", "figures_dir": f"{folder}/figures", **options}
     return HostedCache(lambda: Place(Path(folder) / "entries"), SIZE, **given)
 
 

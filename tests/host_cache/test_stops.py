@@ -110,7 +110,7 @@ def test_a_write_that_was_stopped_does_not_bring_back_an_outdated_value(timed, f
 
 
 def test_the_log_is_bounded_beside_a_stopped_reader(timed, folder):
-    stopped, other = timed(), timed(interval=0.01)
+    stopped, other = timed(), timed()
     stopped("cache.set('key', 'old')")
     before = database(folder)
     stopped(IN_A_READ.format(path=str(before)))

@@ -32,7 +32,7 @@ MAX_BYTES = 16 << 20
 
 def make_cache(folder, *, max_bytes=MAX_BYTES, **options):
     """Return a cache in a folder: each object is the view of another process."""
-    quiet = {"jitter": 0, "log_interval": None}
+    quiet = {"jitter": 0}
     return HostedCache(lambda: Place(Path(folder)), max_bytes, **{**quiet, **options})
 
 

@@ -400,8 +400,8 @@ MUTANTS = [
     Mutant(
         "a page is not stored if its content coding may hide a token of another visitor",
         "pages/storing.py",
-        "if self.options.tokens is not None and may_hide_tokens(page.headers):",
-        "if self.options.tokens is None and may_hide_tokens(page.headers):",
+        "if self.site.tokens is not None and may_hide_tokens(page.headers):",
+        "if self.site.tokens is None and may_hide_tokens(page.headers):",
         TOKENS,
     ),
     Mutant(
@@ -443,13 +443,6 @@ MUTANTS = [
         "a response to a request with Authorization is stored only where RFC 9111 allows it",
         "pages/rules.py",
         "if authorized and ALLOW_AUTHORIZED.isdisjoint(given):",
-        "if False:",
-        PAGES,
-    ),
-    Mutant(
-        "a site that wants no response to a request with Authorization stored gets that",
-        "pages/pages.py",
-        "if authorized and not options.authorized:",
         "if False:",
         PAGES,
     ),

@@ -145,7 +145,7 @@ def configured_cache(ports):
     }
     in_front = {
         "BACKEND": "wheelcache.django_backend.TieredCache",
-        "OPTIONS": {"L2": "behind", "L1_TIMEOUT": 600, "L2_TIMEOUT": 0.3, "LOG_INTERVAL": None},
+        "OPTIONS": {"L2": "behind", "L1_TIMEOUT": 600, "L2_TIMEOUT": 0.3},
     }
     settings.configure(CACHES={"behind": behind, "default": in_front})
     django.setup()

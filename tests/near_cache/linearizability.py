@@ -324,7 +324,7 @@ def outdated_reads(records):
 
 
 def _configure_django(setting):
-    options = {"L2": "behind", "LOG_INTERVAL": None, "FIGURES_DIR": None}
+    options = {"L2": "behind", "FIGURES_DIR": None}
     tiered = {"BACKEND": "wheelcache.django_backend.TieredCache", "OPTIONS": options}
     settings.configure(
         CACHES={
@@ -346,7 +346,7 @@ def _main(number, folder, setting, count, seed):
         caller, cache = TaggedCaller, None
         _configure_django(setting)
     else:
-        caller, cache = Caller, Cache(log_interval=None)
+        caller, cache = Caller, Cache()
     database = Database(folder / "database")
     first = int(number) * THREADS
     callers = [caller(cache, database, setting, each, f"{seed} {each}") for each in range(first, first + THREADS)]

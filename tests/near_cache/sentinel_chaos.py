@@ -127,7 +127,7 @@ def read(addresses, acknowledged, begun, outcomes, reads, seconds, is_asked, pro
     if not is_asked:
         sentinels.sentinels_of = lambda client: None
     store = Store(client_through(addresses))
-    cache = TieredCache(store, l1_timeout=300, log_interval=None)
+    cache = TieredCache(store, l1_timeout=300)
     chosen = random.Random()
     errors, ages = 0, {True: [], False: []}
     assert until(lambda: cache.get("k0") and cache.engine.stats().store.trusted)

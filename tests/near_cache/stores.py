@@ -26,7 +26,7 @@ FAIL_SAFE = {"fail_safe": True, "grace": 100.0}
 def near_cache(clock, *, tracked=False, **options):
     """Return a near cache: with ``tracked``, it is notified of writes, but not trusted yet."""
     epoch = TrustEpoch() if tracked else None
-    cache = Cache("c", clock=clock, jitter=0, log_interval=None, trust=epoch and epoch.word)
+    cache = Cache("c", clock=clock, jitter=0, trust=epoch and epoch.word)
     near = NearCache(cache, TIMEOUT, OutageRule(Store()), epoch=epoch, **options)
     near.leases = LeasedReads(cache.engine)
     return near

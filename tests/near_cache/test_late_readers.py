@@ -82,7 +82,7 @@ LATER = {
 
 @pytest.mark.parametrize("tell", LATER.values(), ids=LATER)
 def test_what_one_caller_computes_is_not_shared_with_a_caller_that_comes_after_a_write(clock, store, pool, tell):
-    ours = Cache(clock=clock, jitter=0, log_interval=None)
+    ours = Cache(clock=clock, jitter=0)
     calls = Calls(NearCache(ours, TIMEOUT, OutageRule(store)), store)
     loading, release = threading.Event(), threading.Event()
 

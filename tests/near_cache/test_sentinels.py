@@ -221,7 +221,7 @@ def django_settings(kind, site):
 def tiers_over(kind, site, make):
     """Return a function that returns the TieredCache of the calling thread, and the cache behind it."""
     if kind == "cachelib":
-        tier = TieredCache(cachelib.RedisCache(site.client()), log_interval=None)
+        tier = TieredCache(cachelib.RedisCache(site.client()))
         return lambda: tier, tier.l2
     make(TierOnDjango, kind, site.servers[0], behind=django_settings(kind, site))
     return lambda: caches["tiered"], caches["behind"]

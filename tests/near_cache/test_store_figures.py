@@ -220,7 +220,7 @@ def test_the_counts_are_exact_under_threads_and_begin_at_zero_in_the_child_of_a_
 
 def test_the_log_line_of_a_near_cache_has_the_ratio_of_both_tiers_first(clock, caplog):
     caplog.set_level("INFO", "wheelcache.stats")
-    near = NearCache(Cache("copies", clock=clock, log_interval=60), 600.0, OutageRule(None))
+    near = NearCache(Cache("copies", clock=clock), 600.0, OutageRule(None))
     for key in ("a", "b"):
         drive(near.get(key, lambda key=key: 1 if key == "a" else MISSING))
     drive(near.get("a", lambda: 2))

@@ -9,11 +9,19 @@ from wsgiref.util import setup_testing_defaults
 from wsgiref.validate import validator
 
 from tests.waiting import start
-from wheelcache.pages import NOTES_KEY, HTTPCache
+from wheelcache.pages import NOTES_KEY
+from wheelcache.pages import site as surroundings
+from wheelcache.pages.http_cache import PageCache
+from wheelcache.pages.options import Options
 from wheelcache.pages.variants import environ_name
 
 EPOCH = 1_700_000_000
 """The time of day when the clock of the tests shows 0: Tue, 14 Nov 2023 22:13:20 GMT."""
+
+
+def site_on(clock, **facts):
+    """Return the facts of a site whose time the test moves."""
+    return surroundings.Site(clock=clock, wall_clock=lambda: EPOCH + clock(), **facts)
 
 
 @dataclass
@@ -52,9 +60,9 @@ class Site:
         requests: those that the application has seen.
     """
 
-    def __init__(self, clock, **options):
+    def __init__(self, clock, *, has_companion=False, **options):
         self.clock = clock
-        self.cache = HTTPCache(clock=clock, wall_clock=lambda: EPOCH + clock(), **options)
+        self.cache = PageCache(Options(**options), site_on(clock, has_companion=has_companion))
         self.requests = []
         self.respond = lambda request: Response()
 

@@ -204,7 +204,7 @@ def test_no_task_waits_long_for_a_page_that_may_replace_an_error(slow, clock):
         assert (await site.start()).detail == "hit; ttl=60"
         assert site.runs == 2
 
-    slow(main, serve_stale_after=0.01, stale_if_error=60)
+    slow(main, serve_stale_after=0.01, fail_safe=60)
 
 
 def test_a_cancelled_follower_leaves_the_others_alone(slow):
@@ -379,7 +379,7 @@ def test_the_renewal_of_a_thread_has_a_clean_environ_and_closes_its_response(wsg
 
 def test_no_thread_waits_long_for_a_page_that_may_replace_an_error(clock):
     # A thread may take long to begin the run, which must come before the requests give up.
-    site = WsgiSite(clock, serve_stale_after=1, stale_if_error=60)
+    site = WsgiSite(clock, serve_stale_after=1, fail_safe=60)
     site.get()
     clock.advance(60)
     may_answer = threading.Event()
@@ -402,7 +402,7 @@ def test_no_thread_waits_long_for_a_page_that_may_replace_an_error(clock):
 
 def test_no_thread_waits_long_for_a_page_although_all_renewals_are_slow(clock, caplog):
     """Not even for a page whose renewal has not begun."""
-    site = WsgiSite(clock, serve_stale_after=0.01, stale_if_error=60)
+    site = WsgiSite(clock, serve_stale_after=0.01, fail_safe=60)
     targets = [f"/{number}" for number in range(RENEWALS + 2)]
     for target in targets:
         site.get(target)

@@ -71,14 +71,14 @@ def echo_query(request):
 
 
 def test_ignored_parameters_reach_neither_the_application_nor_the_key(make_site):
-    site = make_site(ignore_query=[*TRACKING, "ref"], sort_query=True)
+    site = make_site(ignore_query=[*TRACKING, "ref"])
     site.respond = echo_query
-    for query in ("b=2&a=1", "utm_source=x&a=1&b=2", "a=1&b=2&gclid=EVIL&ref=y"):
+    for query in ("a=1&b=2", "utm_source=x&a=1&b=2", "a=1&b=2&gclid=EVIL&ref=y"):
         assert site.get(f"/?{query}").body == b"a=1&b=2"
     assert site.get("/?gclid=1").body == b""
     assert site.get("/").body == b""
     assert site.runs == 2
-    assert site.cache.purge("https://example.com/?fbclid=z&b=2&a=1") == 1
+    assert site.cache.purge("https://example.com/?fbclid=z&a=1&b=2") == 1
 
 
 def test_by_default_the_whole_query_is_a_part_of_the_key(site):

@@ -98,7 +98,7 @@ def test_every_run_whose_response_could_be_stored_is_counted_once(site):
 
 
 def test_the_renewal_of_a_page_is_no_response(make_site, clock):
-    site = make_site(stale_while_revalidate=60, stale_if_error=60)
+    site = make_site(grace=60, fail_safe=60)
     site.get()
     clock.advance(60)
     site.respond = lambda request: Response(b"", {}, 503)

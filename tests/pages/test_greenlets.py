@@ -12,7 +12,9 @@ import gevent
 from gevent.event import Event
 
 from wheelcache import ManualClock
-from wheelcache.pages import HTTPCache
+from wheelcache.pages.http_cache import PageCache
+from wheelcache.pages.options import Options
+from wheelcache.pages.site import Site
 from wheelcache.pages.wsgi import renewal_pool
 
 clock = ManualClock()
@@ -27,7 +29,7 @@ def application(environ, start_response):
     return [b"page"]
 
 
-app = HTTPCache(clock=clock).wsgi(application)
+app = PageCache(Options(), Site(clock=clock)).wsgi(application)
 
 
 def ask():

@@ -220,7 +220,7 @@ ODD = [
 @pytest.mark.pairs(full="make_herd", of="make_herd")
 @pytest.mark.parametrize("headers", ODD, ids=lambda headers: f"{headers}"[:40])
 def test_a_request_that_stores_no_page_does_not_keep_later_requests_from_sharing_a_run(make_herd, headers):
-    herd = make_herd(companion=True)
+    herd = make_herd(has_companion=True)
 
     def respond(request):
         if request.notes is not None:
@@ -252,7 +252,7 @@ def test_renewals_that_hang_delay_no_other_page(make_herd, clock):
 
 def test_no_request_waits_for_an_application_that_hangs_if_there_is_a_stale_page(make_herd, clock):
     # A thread may take long to begin the run, which must come before the request gives up.
-    herd = make_herd(serve_stale_after=FEW / 5, stale_if_error=600, wait=10)
+    herd = make_herd(serve_stale_after=FEW / 5, fail_safe=600, wait=10)
     herd.get_unchecked()
     clock.advance(61)
     herd.hang("/")

@@ -6,7 +6,7 @@ import pytest
 
 from tests.pages.site import EPOCH
 from wheelcache.pages import rules
-from wheelcache.pages.page_rules import NO_RULE, PageRule, PageRules, bypass, grace, ttl
+from wheelcache.pages.page_rules import NO_RULE, PageRule, PageRules, bypass, fail_safe, grace, listed, ttl
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_of_each_kind_the_first_matching_rule_counts():
     assert found.of("h", "/a/x") == PageRule(ttl=20.0, grace=0.0)
     assert found.of("h", "/a/b/c") == PageRule(ttl=10.0, bypasses=True, grace=0.0)
     assert found.of("h", "/x") == PageRule(grace=30.0)
-    assert PageRules().of("h", "/x") == NO_RULE
+    assert PageRules([]).of("h", "/x") == NO_RULE
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_of_each_kind_the_first_matching_rule_counts():
 )
 def test_an_invalid_rule_is_named(given, message):
     with pytest.raises((TypeError, ValueError), match=f"^{message}"):
-        PageRules(given)
+        PageRules(listed("rules", given))
 
 
 @pytest.mark.parametrize(("make", "value"), [(ttl, 0), (ttl, "60"), (ttl, None), (ttl, float("inf")), (grace, -1)])
@@ -112,7 +112,7 @@ def test_matching_is_linear_in_the_path():
 def freshness(control, rule, status=200):
     headers = [(b"cache-control", control)]
     response = rules.Response(status, headers)
-    return rules.freshness(response, wall=EPOCH, seconds=0, rule=rule, while_revalidate=5, if_error=6)
+    return rules.freshness(response, wall=EPOCH, seconds=0, rule=rule, grace=5, fail_safe=6)
 
 
 @pytest.mark.parametrize("control", [b"", b"max-age=60", b"s-maxage=7", b"max-age=0, must-revalidate"])
@@ -131,7 +131,7 @@ def test_ttl_stores_nothing_that_must_not_be_stored_and_skips_no_validation():
 
 
 @pytest.mark.parametrize(
-    ("control", "while_revalidate", "if_error"),
+    ("control", "graced", "failing"),
     [
         (b"max-age=60", 30, 30),
         (b"s-maxage=60", 30, 30),
@@ -141,6 +141,17 @@ def test_ttl_stores_nothing_that_must_not_be_stored_and_skips_no_validation():
         (b"max-age=60, proxy-revalidate, stale-while-revalidate=7", 0, 0),
     ],
 )
-def test_grace_lets_pages_be_stale_that_do_not_specify_it(control, while_revalidate, if_error):
-    page = freshness(control, grace(30))
-    assert (page.while_revalidate, page.if_error) == (while_revalidate, if_error)
+def test_grace_and_fail_safe_let_pages_be_stale_that_do_not_specify_it(control, graced, failing):
+    both = PageRules([("/*", grace(30)), ("/*", fail_safe(30))]).of("h", "/")
+    page = freshness(control, both)
+    assert (page.grace, page.fail_safe) == (graced, failing)
+
+
+def test_each_rule_for_stale_pages_leaves_the_option_of_the_other_one():
+    page = freshness(b"max-age=60", grace(30))
+    assert (page.grace, page.fail_safe) == (30, 6)
+    page = freshness(b"max-age=60", fail_safe(30))
+    assert (page.grace, page.fail_safe) == (5, 30)
+    # Unlike a rule, an option does not replace s-maxage (RFC 9111, 5.2.2.10).
+    page = freshness(b"s-maxage=60", fail_safe(30))
+    assert (page.grace, page.fail_safe) == (0, 30)

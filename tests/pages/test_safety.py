@@ -1,7 +1,6 @@
 """No visitor gets another visitor's page: poisoning, deception, and requests that a key must not confuse. For both
 drivers."""
 
-import random
 import re
 
 import pytest
@@ -338,18 +337,6 @@ def test_an_option_names_the_cookies_on_which_pages_depend(make_site):
     assert site.runs == 4
 
 
-def test_an_option_names_the_languages_of_the_site(make_site):
-    site = make_site(languages=["en", "de-AT"])
-    site.respond = echo("accept-language", vary="Accept-Language")
-    random_languages = random.Random(0)
-    for _ in range(50):
-        language = "".join(random_languages.choices("fghijk", k=2))
-        site.get(headers={"accept-language": f"{language}, de;q=0.9, en"})
-    assert site.runs == 1
-    site.get(headers={"accept-language": "de-CH, en"})
-    assert site.runs == 2
-
-
 # Notes of the application.
 
 
@@ -384,7 +371,7 @@ def test_a_page_that_the_application_refuses_is_not_stored(site):
 
 
 def test_with_a_companion_a_page_without_notes_is_not_stored(make_site):
-    site = make_site(companion=True)
+    site = make_site(has_companion=True)
     site.get("/")
     assert site.stats().not_stored == {"companion": 1}
 

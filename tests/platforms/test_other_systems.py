@@ -93,7 +93,7 @@ clock.advance(10)
 assert cache.get("key") is None
 
 expired = threading.Event()
-timed = wheelcache.Cache("timed", interval=0.01, on_removal=lambda key, value, cause: expired.set())
+timed = wheelcache.Cache("timed", on_removal=lambda key, value, cause: expired.set())
 timed.set("key", "value", ttl=0.01)
 assert expired.wait(60), "the wheel thread did not expire the entry"
 

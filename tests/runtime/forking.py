@@ -9,8 +9,6 @@ import logging, os, signal, sys, threading, time, warnings
 from tests.waiting import PATIENCE, until
 from wheelcache import Cache
 
-SILENT = {"log_interval": None}
-
 def in_child(work):
     pid = os.fork()
     if pid == 0:

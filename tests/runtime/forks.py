@@ -8,8 +8,6 @@ import traceback
 
 from tests.waiting import PATIENCE
 
-SILENT = {"log_interval": None}
-
 
 def use(cache):
     cache.set("a", 1, ttl=30)

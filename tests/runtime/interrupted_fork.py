@@ -8,8 +8,9 @@ from itertools import count
 from pathlib import Path
 
 import wheelcache
+from tests.caches import ticking
 from tests.guests import Timers
-from tests.runtime.forks import SILENT, fork, use
+from tests.runtime.forks import fork, use
 from tests.runtime.interruptions import Delivery, Worker, quiet
 from tests.waiting import PATIENCE, current_frames, until
 from wheelcache import Cache
@@ -66,8 +67,8 @@ def main():
     # Python cannot raise the exceptions of fork hooks. It calls this function instead.
     sys.unraisablehook = lambda unraisable: None
     left = threading.Event()
-    expiring = Cache(**SILENT, interval=0.01, on_removal=lambda *removal: left.set())
-    caches = [Cache(**SILENT, ttl=30) for _ in range(3)]
+    expiring = ticking(0.01)(on_removal=lambda *removal: left.set())
+    caches = [Cache(ttl=30) for _ in range(3)]
     uses = [partial(use, cache) for cache in caches]
     ends = [cache.close for cache in (expiring, *caches)]
     waiting = []

@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from tests.caches import ticking
 from tests.guests import Timers, needs
 from wheelcache import Cache
 from wheelcache.runtime.wheel_driver import LATEST, ManualClock
@@ -28,7 +29,7 @@ def test_a_manual_clock_does_not_begin_there(now):
 
 def test_a_manual_clock_may_be_moved_to_its_end():
     clock = ManualClock()
-    cache = Cache(clock=clock, ttl=60, log_interval=None)
+    cache = Cache(clock=clock, ttl=60)
     cache.set("k", 1)
     cache.set("years", 1, 1e9)
     clock.advance(LATEST)
@@ -50,7 +51,7 @@ def test_a_clock_that_shows_such_a_time_is_refused(make, now):
 
 def test_a_clock_that_jumps_there_is_an_error_of_the_write_and_holds_no_lock():
     now = 0.0
-    cache = Cache(clock=lambda: now, ttl=60, interval=0.001)
+    cache = ticking(0.001)(clock=lambda: now, ttl=60)
     cache.set("k", 1)
     now = 1e17
     with pytest.raises(
@@ -66,6 +67,6 @@ def test_a_clock_that_jumps_there_is_an_error_of_the_write_and_holds_no_lock():
 
 
 def test_the_system_clocks_are_far_from_it_with_the_shortest_interval():
-    cache = Cache(clock=lambda: 4e9, ttl=60, interval=1e-6)
+    cache = ticking(1e-6)(clock=lambda: 4e9, ttl=60)
     cache.set("k", 1)
     assert cache.get("k") == 1

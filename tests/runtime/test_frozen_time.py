@@ -13,6 +13,7 @@ import freezegun
 import pytest
 import time_machine
 
+from tests.caches import ticking
 from tests.scripts import run
 from tests.time_travel import FAR, LIBRARIES, LONG_AGO, in_real_time, real_seconds, real_seconds_for
 from tests.waiting import PATIENCE, until
@@ -37,9 +38,7 @@ def removed():
 
 @pytest.fixture
 def cache(removed, closed):
-    return closed(
-        Cache(jitter=0, interval=0.01, log_interval=None, on_removal=lambda *removal: removed.append(removal))
-    )
+    return closed(ticking(0.01)(jitter=0, on_removal=lambda *removal: removed.append(removal)))
 
 
 # Removal from memory.
@@ -99,7 +98,7 @@ def test_a_cache_that_is_made_in_a_freeze_follows_it_and_real_time_after_it(libr
     closed.close()
     with library.freeze(FAR) as time_:
         closed_in_it.close()
-        cache = Cache(jitter=0, interval=0.01, **({"clock": time.monotonic} if given else {}))
+        cache = ticking(0.01)(jitter=0, **({"clock": time.monotonic} if given else {}))
         cache.set("a", 1, 300)
         time_.shift(100)
         assert cache.expires_in("a") == 200
@@ -208,7 +207,7 @@ def test_a_failed_refresh_is_tried_again_when_the_time_was_moved_back(cache, lib
         cache.get_or_load("a", lambda: "old", 10, grace=10**9)
         time_.shift(11)
         # With fail_safe, the stale value stays although its refresh failed.
-        assert cache.get_or_load("a", fails, 10, grace=10**9, fail_safe=True) == "old"
+        assert cache.get_or_load("a", fails, 10, grace=10**9, fail_safe=10**9) == "old"
         assert until(lambda: cache.stats().load_failures == 1)
         time_.shift(-86_400)
         assert cache.touch("a", 10)
@@ -322,7 +321,7 @@ assert cache.get("a") == 1
 """
 MAKE = """
 import wheelcache
-cache = wheelcache.Cache(jitter=0, interval=0.01)
+cache = wheelcache.Cache(jitter=0)
 """
 ORDERS = {
     "imported in a freeze": '{freeze}\nwith freeze("2001-01-01"):{make}{check}',

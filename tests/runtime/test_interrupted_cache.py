@@ -7,6 +7,7 @@ from weakref import WeakKeyDictionary
 
 import pytest
 
+from tests.caches import ticking
 from tests.runtime.interruptions import Delivery, Worker, compiled_core, quiet
 from wheelcache import Cache
 from wheelcache.runtime.wheel_driver import ManualClock
@@ -17,20 +18,15 @@ KEYS = ("old", "kept", "stale", "forever", ("a", "tuple"))
 NEW_KEYS = ("new", "newer")
 TTL = 50
 GRACE = 30
-SILENT = {"log_interval": None}
-
 worker = Worker()
 
 
 def weighed(clock):
-    return Cache(
-        **SILENT, clock=clock, ttl=TTL, jitter=0, max_weight=10, weigher=lambda key, value: 2, on_removal=lambda *_: 0
-    )
+    return Cache(clock=clock, ttl=TTL, jitter=0, max_weight=10, weigher=lambda key, value: 2, on_removal=lambda *_: 0)
 
 
 def plain(clock):
     return Cache(
-        **SILENT,
         clock=clock,
         ttl=TTL,
         jitter=0,
@@ -200,14 +196,14 @@ def refresh(cache):
 @pytest.mark.parametrize("operation", [set_sooner, refresh])
 def test_an_exception_at_any_point_leaves_the_threads_of_the_process_to_others(operation):
     def write_and_refresh():
-        other = Cache(**SILENT, ttl=TTL)
+        other = Cache(ttl=TTL)
         set_sooner(other)
         other.get_or_load("stale", lambda: 7, 5)
         refresh(other)
 
     with quiet():
         for target in count(1):
-            cache = Cache(**SILENT, ttl=TTL, jitter=0, interval=0.05)
+            cache = ticking(0.05)(ttl=TTL, jitter=0)
             cache.get_or_load("stale", lambda: 7, 1, grace=GRACE)
             delivery = Delivery(target)
             interrupted = delivery.run(lambda cache=cache: operation(cache))

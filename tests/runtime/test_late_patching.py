@@ -11,6 +11,7 @@ PRELUDE = """
 import os, pathlib, signal, sys, threading, time
 import wheelcache
 from tests.waiting import until
+from tests.caches import ticking
 from wheelcache import Cache
 from wheelcache.runtime.worker_pool import timed_load_pool
 
@@ -58,7 +59,7 @@ def test_threads_of_a_cache_that_was_made_or_used_before_stop_no_greenlet(use):
             if key == "slow":
                 heard.append(until(lambda: gone_on))
 
-        cache = Cache("kept", interval=0.01, on_removal=listener)
+        cache = ticking(0.01)("kept", on_removal=listener)
         """) + textwrap.dedent(use)
     after = textwrap.dedent("""
         patch()

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.deep
 
 def test_the_wheel_thread_ends_before_a_fork_and_goes_on_after_it():
     assert run_noting("""
-        cache = Cache(interval=0.01)
+        cache = ticking(0.01)()
         cache.set("short", 1, ttl=0.5)
         print(*threads())
 
@@ -31,7 +31,7 @@ def test_the_wheel_thread_ends_before_a_fork_and_goes_on_after_it():
 
 def test_a_parked_wheel_thread_starts_again_with_the_next_timer_only():
     assert run_noting("""
-        cache = Cache(**SILENT, interval=0.01)
+        cache = ticking(0.01)()
         cache.set("short", 1, ttl=0.02)
         until(lambda: cache.engine.observed.thread_state == "parked")
         print(in_child(lambda: None), *seen_by_forks, *threads())
@@ -44,7 +44,7 @@ def test_a_parked_wheel_thread_starts_again_with_the_next_timer_only():
 def test_a_hundred_forks_and_their_childrens_forks_all_see_one_thread():
     """join() returns shortly before the kernel removes the thread from the list that Python counts."""
     assert run_noting("""
-        cache = Cache(interval=0.01)
+        cache = ticking(0.01)()
         cache.set("long", 1, ttl=3600)
 
         def child(depth):
@@ -75,7 +75,7 @@ def test_a_fork_while_a_listener_waits_for_a_lock_of_the_forking_thread_does_not
             with lock:
                 pass
 
-        cache = Cache(interval=0.01, on_removal=listener)
+        cache = ticking(0.01)(on_removal=listener)
         with lock:
             cache.set("short", 1, ttl=0.02)
             assert waits.wait(PATIENCE)
@@ -100,7 +100,7 @@ def test_a_child_of_a_listener_ends_when_the_listener_returns():
                 pids.append(os.fork())
 
         warnings.simplefilter("ignore", DeprecationWarning)
-        cache = Cache(interval=0.01, on_removal=listener)
+        cache = ticking(0.01)(on_removal=listener)
         cache.set("forks", 1, ttl=0.02)
         until(lambda: pids)
         until(lambda: os.waitpid(pids[0], os.WNOHANG)[0] == pids[0])
@@ -113,7 +113,7 @@ def test_a_child_of_a_listener_ends_when_the_listener_returns():
 def test_forks_of_many_threads_at_once_leave_one_wheel_thread():
     assert run_warned("""
         warnings.simplefilter("ignore", DeprecationWarning)
-        cache = Cache(interval=0.01)
+        cache = ticking(0.01)()
         cache.set("long", 1, ttl=3600)
 
         def work():
@@ -134,7 +134,7 @@ def test_forks_of_many_threads_at_once_leave_one_wheel_thread():
 def test_a_write_between_the_end_of_the_thread_and_the_fork_is_served_after_it():
     """A hook of another library, which Python runs after wheelcache's, does this."""
     assert run_noting("""
-        cache = Cache(**SILENT, interval=0.01)
+        cache = ticking(0.01)()
         cache.set("long", 1, ttl=3600)
         in_hook.append(lambda: cache.set("hook's", 1, ttl=0.02))
         print(in_child(lambda: None), *seen_by_forks)
@@ -148,7 +148,7 @@ def test_forks_in_the_middle_of_a_mass_expiry_lose_no_timer():
     assert (
         run_warned("""
         for listener in (None, lambda *removal: None):
-            cache = Cache(**SILENT, interval=0.001, on_removal=listener)
+            cache = ticking(0.001)(on_removal=listener)
             for _ in range(4):
                 cache.set_many(dict.fromkeys(range(10_000), 0), ttl=0.01)
                 for _ in range(5):
@@ -166,7 +166,7 @@ def test_idle_refresh_threads_end_before_a_fork_and_start_again_when_needed():
     assert run_noting("""
         from wheelcache.runtime.worker_pool import refresh_pool, timed_load_pool
 
-        cache = Cache(**SILENT, interval=0.01)
+        cache = ticking(0.01)()
 
         def use(cache, value):
             assert cache.get_or_load(("timed", value), lambda: value, timeout=PATIENCE) == value
@@ -197,7 +197,7 @@ def test_a_job_of_the_refresh_pool_that_forks():
     assert run_warned("""
         codes = []
         warnings.simplefilter("ignore", DeprecationWarning)
-        cache = Cache(interval=0.01)
+        cache = ticking(0.01)()
 
         def child():
             assert cache.get_or_load("child's", lambda: 1, timeout=PATIENCE) == 1

@@ -248,7 +248,7 @@ def test_with_a_clock_of_ones_own_they_run_in_the_time_of_the_wheel_thread(notes
 
 
 def test_the_random_generator_that_an_application_has_seeded_is_left_alone(clock):
-    cache = Cache(clock=clock, jitter=0.5, log_interval=None)
+    cache = Cache(clock=clock, jitter=0.5)
     cache.set_many({str(number): number for number in range(1000)})
     state = random.getstate()
     clock.advance(60)

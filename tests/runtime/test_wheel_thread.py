@@ -8,13 +8,12 @@ import weakref
 
 import pytest
 
+from tests.caches import ticking
 from tests.guests import Timers, needs
 from tests.scripts import FORKING, run
 from tests.waiting import PATIENCE, until
 from wheelcache import Cache, ManualClock, RemovalCause
 from wheelcache.runtime.wheel_thread import WheelThread
-
-SILENT = {"log_interval": None}
 
 
 @pytest.fixture
@@ -29,7 +28,7 @@ def in_python(script, *arguments):
 
 def test_an_expired_entry_leaves_memory_by_the_thread_alone():
     left = threading.Event()
-    cache = Cache(interval=0.01, on_removal=lambda key, value, cause: cause is RemovalCause.EXPIRED and left.set())
+    cache = ticking(0.01)(on_removal=lambda key, value, cause: cause is RemovalCause.EXPIRED and left.set())
     cache.set("a", 1, ttl=0.02)
     assert left.wait(PATIENCE)
     assert len(cache) == 0
@@ -37,18 +36,17 @@ def test_an_expired_entry_leaves_memory_by_the_thread_alone():
 
 
 @needs("timers")
-def test_the_thread_starts_with_the_first_timer_and_not_before():
+def test_the_thread_starts_with_the_first_write_and_not_before():
     assert in_python(
         """
 import threading, wheelcache
 from wheelcache.timers import Timers
-cache = wheelcache.Cache(log_interval=None)
-cache.set("for ever", 1)
-cache.get("for ever")
+cache = wheelcache.Cache()
+cache.get("a")
 print(threading.active_count())
-cache.set("a", 1, ttl=5)
+cache.set("a", 1)
 print(threading.active_count())
-wheelcache.Cache(log_interval=None).set("b", 1, ttl=5)
+wheelcache.Cache().set("b", 1, ttl=5)
 Timers(1, print).after(5)
 print(*(thread.name for thread in threading.enumerate()))
 """
@@ -61,12 +59,13 @@ def test_the_thread_is_parked_when_all_is_gone_and_the_jobs_are_paused():
     assert in_python(
         """
 import threading
-from wheelcache import Cache
+from tests.caches import ticking
+from wheelcache.engine.stats_log import StatsLog
 from wheelcache.watch import recorder
 
 # A cache is idle after two runs of the job with the longest period.
-recorder.STEP = recorder.Recorder.period = 0.02
-cache = Cache(interval=0.01, log_interval=0.02, figures_dir=None)
+recorder.STEP = recorder.Recorder.period = StatsLog.period = 0.02
+cache = ticking(0.01)(figures_dir=None)
 waits = []
 parked = threading.Event()
 wait = threading.Condition.wait
@@ -91,9 +90,10 @@ print(len(cache), cache.engine.observed.thread_state, max(timeout for timeout in
 def test_the_interpreter_exits_cleanly_with_timers_pending_and_work_in_progress(busy):
     assert in_python(
         """
-import sys, wheelcache
+import sys
+from tests.caches import ticking
 from wheelcache.timers import Timers
-cache = wheelcache.Cache(interval=0.001)
+cache = ticking(0.001)()
 timers = Timers(0.001, lambda key, value: None)
 timers.every(0.001, lambda: None)
 for i in range(20_000 if sys.argv[1] == "True" else 10):
@@ -136,7 +136,7 @@ now = 0.0
 def make(**options):
     global now
     now = 0.0
-    given = {"jitter": 0, "log_interval": None, **options}
+    given = {"jitter": 0, **options}
     return Cache(clock=lambda: now, **given)
 
 make().set("a", 1, ttl=5)
@@ -171,7 +171,8 @@ while len(told) < 10_000 and writes < 10_000:
     writes += 1
 print("a listener that writes:", len(cache))
 
-cache = make(interval=0.1)
+Cache._interval = 0.1
+cache = make()
 for batch in range(100):
     cache.set_many({(batch, number): 0 for number in range(500)}, ttl=0.5)
     now += 0.2
@@ -212,11 +213,11 @@ def test_a_clock_that_raises_in_the_thread_does_not_stop_the_other_wheels(caplog
             raise OSError("no clock")
         return time.monotonic()
 
-    broken = Cache(**SILENT, clock=clock)
+    broken = Cache(clock=clock)
     broken.set("a", 1, ttl=0.02)
     assert asked.wait(PATIENCE)
     left = threading.Event()
-    cache = Cache(interval=0.01, on_removal=lambda *removal: left.set())
+    cache = ticking(0.01)(on_removal=lambda *removal: left.set())
     cache.set("a", 1, ttl=0.05)
     assert left.wait(PATIENCE)
     assert "OSError: no clock" in caplog.text
@@ -234,7 +235,7 @@ def test_caches_and_timers_that_are_not_referenced_go_away_with_timers_pending()
 
 
 def test_of_a_mass_expiry_the_listener_is_told_batch_by_batch(clock):
-    cache = Cache(**SILENT, clock=clock, jitter=0)
+    cache = Cache(clock=clock, jitter=0)
     cache.set_many(dict.fromkeys(range(5_000), 0), ttl=5)
     sizes = []
     cache.on_removal = lambda *removal: sizes.append(len(cache))
@@ -261,9 +262,9 @@ def test_a_thread_that_was_refused_once_is_there_when_it_can_start(monkeypatch, 
 
 
 def test_a_listener_that_exits_does_not_end_the_thread(caplog):
-    exits = Cache("exits", interval=1, on_removal=lambda *removal: sys.exit())
+    exits = ticking(1)("exits", on_removal=lambda *removal: sys.exit())
     left = threading.Event()
-    other = Cache(interval=0.01, on_removal=lambda *removal: left.set())
+    other = ticking(0.01)(on_removal=lambda *removal: left.set())
     # A write that is over two intervals late would itself call the listener.
     exits.set("a", 1, ttl=0.02)
     assert until(lambda: "SystemExit" in caplog.text)
@@ -296,7 +297,7 @@ def test_a_clock_that_is_advanced_by_what_it_advances_says_so(clock, caplog):
 
 
 def test_a_write_after_hours_of_idleness_is_not_taken_for_lag(clock, caplog):
-    cache = Cache(**SILENT, clock=clock, jitter=0)
+    cache = Cache(clock=clock, jitter=0)
     for hours in (0, 12, 40):
         clock.advance(hours * 3600.0)
         cache.set_many(dict.fromkeys(range(1500), hours), ttl=600)

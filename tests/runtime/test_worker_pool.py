@@ -9,8 +9,9 @@ import weakref
 
 import pytest
 
+from tests.caches import ticking
 from tests.runtime.background import full, is_idle
-from tests.runtime.forks import SILENT, fork
+from tests.runtime.forks import fork
 from tests.scripts import run
 from tests.waiting import PATIENCE, join, start, until
 from wheelcache import Cache, LoadTimeout
@@ -203,7 +204,7 @@ def test_tasks_are_bounded_and_leave_when_they_are_cancelled_or_their_loop_is_cl
 
 @pytest.mark.alone
 def test_a_child_of_fork_has_threads_of_its_own(monkeypatch):
-    cache = Cache(**SILENT, ttl=0.001, jitter=0)
+    cache = Cache(ttl=0.001, jitter=0)
     for key in range(2):
         cache.get_or_load(key, lambda: "old", grace=100)
     assert until(lambda: cache.get(1) is None)
@@ -235,7 +236,7 @@ def test_a_child_of_fork_has_threads_of_its_own(monkeypatch):
 
 
 def test_children_forked_in_the_middle_of_refreshes_never_deadlock():
-    cache = Cache(**SILENT, ttl=0.001, jitter=0, interval=0.01)
+    cache = ticking(0.01)(ttl=0.001, jitter=0)
     stop = threading.Event()
 
     def work():

@@ -73,7 +73,7 @@ def published(path):
 @pytest.fixture(scope="module", params=MANAGE)
 def site(request, python, fleet, tmp_path_factory):
     figures = str(tmp_path_factory.mktemp("figures") / "here")
-    options = {"log_interval": None, "figures_dir": figures, "name": "site"}
+    options = {"figures_dir": figures, "name": "site"}
     if request.param == "django":
         del options["name"]
     asked = Asked(python, request.param, fleet(request.param, "gunicorn sync", **options), environment(**options))
@@ -229,7 +229,7 @@ def test_from_the_terminal_a_cache_is_cleared_in_all_workers_and_the_figures_are
 @pytest.mark.parametrize("framework", MANAGE)
 def test_from_the_terminal_pages_are_purged_in_all_workers(framework, python, fleet, tmp_path):
     path = tmp_path / "figures"
-    options = {"pages": True, "log_interval": None, "figures_dir": str(path)}
+    options = {"pages": True, "figures_dir": str(path)}
     server = fleet(framework, "gunicorn sync", **options)
 
     def command(*given):
@@ -272,7 +272,7 @@ def test_from_the_terminal_pages_are_purged_in_all_workers(framework, python, fl
 
 @pytest.mark.parametrize("framework", MANAGE)
 def test_workers_that_are_recycled_and_killed_take_nothing_from_the_total(framework, python, fleet, tmp_path):
-    options = {"log_interval": None, "figures_dir": str(tmp_path / "figures")}
+    options = {"figures_dir": str(tmp_path / "figures")}
     server = fleet(framework, "gunicorn with max_requests", **options)
     pids = {server("look-up/5/1")["pid"] for _ in range(25)}
     assert len(pids) > WORKERS, "gunicorn recycled none"

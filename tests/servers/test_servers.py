@@ -5,7 +5,7 @@ import pytest
 from tests.waiting import until
 
 CALLERS = 24
-OPTIONS = {"interval": 0.02, "jitter": 0, "max_entries": 500, "log_interval": 0.05}
+OPTIONS = {"jitter": 0, "max_entries": 500}
 THREADLESS = ["locked", "refused"]
 GREEN = ["gevent", "preload", "preload_used", "gevent_late", "eventlet_late"]
 ON_FLASK = [("flask", "waitress"), ("flask", "preload")]

@@ -39,8 +39,7 @@ def _no_traceback_but_of_views_that_are_to_raise(fleet):
 def start(fleet):
     def start_site(kind, *, fill_wait=True):
         framework, server, view, site_wide = kind
-        # Expired entries stay in memory for a minute: reads must notice that they have expired.
-        options = {"interval": 60, "jitter": 0, "log_interval": None, "max_entries": 10_000}
+        options = {"jitter": 0, "max_entries": 10_000}
         options["fill_wait"] = WAITS[framework] if fill_wait else 0
         return fleet(framework, server, site_wide=site_wide, **options), view
 

@@ -12,7 +12,7 @@ from django.test import override_settings
 WHEEL = "wheelcache.django_backend.WheelCache"
 HOST = "wheelcache.django_backend.HostCache"
 TIERED = "wheelcache.django_backend.TieredCache"
-FOLLOWS = {"TRANSACTIONS": True, "JITTER": 0, "LOG_INTERVAL": None}
+FOLLOWS = {"TRANSACTIONS": True, "JITTER": 0}
 SETTINGS = {
     "wheel": {"BACKEND": WHEEL, "LOCATION": "followed", "OPTIONS": FOLLOWS},
     "host": {"BACKEND": HOST, "LOCATION": "of the host", "OPTIONS": FOLLOWS},

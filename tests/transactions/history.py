@@ -223,7 +223,7 @@ def configure(setting, folder, database, redis_location):
     """Configure Django in a process of the run."""
     faulthandler.enable()
     logging.disable()
-    options = {"LOG_INTERVAL": None, "FIGURES_DIR": None, **dict(setting.options)}
+    options = {"FIGURES_DIR": None, **dict(setting.options)}
     caches = {"redis": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": redis_location}}
     if setting.backend == "TieredCache":
         options["L2"] = "redis"

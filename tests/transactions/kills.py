@@ -105,7 +105,7 @@ def kills(count, cache):
     with ExitStack() as stack:
         postgresql = stack.enter_context(PostgresqlServer())
         place = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        options = {"TRANSACTIONS": True, "LOG_INTERVAL": None, "FIGURES_DIR": None}
+        options = {"TRANSACTIONS": True, "FIGURES_DIR": None}
         made = {"BACKEND": "wheelcache.django_backend.HostCache", "LOCATION": str(place / "host"), "OPTIONS": options}
         store = {"BACKEND": "django.core.cache.backends.dummy.DummyCache"}
         if cache == "redis":

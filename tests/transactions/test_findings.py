@@ -479,7 +479,7 @@ settings.configure(
     DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": tempfile.mkstemp()[1]}},
     CACHES={"default": {
         "BACKEND": "wheelcache.django_backend.WheelCache",
-        "OPTIONS": {"TRANSACTIONS": True, "LOG_INTERVAL": None, "FIGURES_DIR": None},
+        "OPTIONS": {"TRANSACTIONS": True, "FIGURES_DIR": None},
     }},
 )
 django.setup()

@@ -75,7 +75,7 @@ def test_a_page_that_has_expired_is_cached_again_by_the_next_transaction(monkeyp
     clock, views = ManualClock(1_000_000.0), []
     monkeypatch.setattr(stores, "Cache", partial(Cache, clock=clock))
     expiring = SETTINGS["wheel"] | {"LOCATION": "expiring"}
-    expiring["OPTIONS"] = expiring["OPTIONS"] | {"FILL_WAIT": 5, "FILL_GRACE": 60}
+    expiring["OPTIONS"] = expiring["OPTIONS"] | {"FILL_WAIT": 5, "GRACE": 60}
 
     @transaction.atomic
     @cache_page(60)

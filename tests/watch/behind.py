@@ -9,7 +9,7 @@ from wheelcache.runtime.steps import drive
 def use_store(cache, clock):
     """Put ``cache`` in front of a store that tells nothing of writes yet: two reads of it, of 0.125 and 0.2 seconds, a
     write of 2, and three of 0.75, which fail; one read and two writes are refused. The near cache."""
-    near = NearCache(cache, 60.0, OutageRule(None), epoch=TrustEpoch(), fail_safe=True, grace=100.0)
+    near = NearCache(cache, 60.0, OutageRule(None), epoch=TrustEpoch(), fail_safe=100.0)
 
     def slow(seconds, error=None):
         def call():

@@ -73,7 +73,7 @@ def make_exported(caches, clock, closed):
     """Make a cache and add it to ``caches``."""
 
     def make_cache(name="pages", **options):
-        caches.append(closed(Cache(name, **{"clock": clock, "jitter": 0, "log_interval": None, **options})))
+        caches.append(closed(Cache(name, **{"clock": clock, "jitter": 0, **options})))
         return caches[-1]
 
     return make_cache
@@ -88,7 +88,7 @@ def another_worker(path, monkeypatch, closed):
         with monkeypatch.context() as patch:
             # Their publisher is not the one of this process.
             patch.setattr(publisher, "_publishers", {})
-            cache = Cache(name, clock=clock, jitter=0, log_interval=None, figures_dir=path, **options)
+            cache = Cache(name, clock=clock, jitter=0, figures_dir=path, **options)
         closed(cache)
         for key in range(entries):
             cache.set(key, "value")

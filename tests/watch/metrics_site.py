@@ -13,7 +13,7 @@ from wheelcache import Cache
 from wheelcache.watch.prometheus import Collector
 
 publish_often()
-cache = Cache("pages", max_entries=1000, log_interval=None, figures_dir=Path(os.environ["METRICS_FIGURES"]))
+cache = Cache("pages", max_entries=1000, figures_dir=Path(os.environ["METRICS_FIGURES"]))
 registry = CollectorRegistry()
 registry.register(Collector())
 metrics = make_wsgi_app(registry)

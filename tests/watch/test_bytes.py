@@ -17,7 +17,7 @@ from wheelcache.watch.site import Site, own_figures
     ],
 )
 def test_figures_and_history_have_the_bytes_of_entries_that_are_weighed_in_bytes(clock, tmp_path, options, is_known):
-    cache = Cache(clock=clock, jitter=0, log_interval=None, figures_dir=tmp_path / "figures", **options)
+    cache = Cache(clock=clock, jitter=0, figures_dir=tmp_path / "figures", **options)
     for number in range(10):
         cache.set(number, "x" * 1000)
     clock.advance(30)

@@ -250,7 +250,7 @@ def test_a_near_cache_tells_how_the_store_behind_does_in_all_workers(make, anoth
 
 def test_a_near_cache_of_which_the_store_was_always_down_is_published_and_was_used(make, clock, tmp_path):
     cache = make("copies")
-    near = NearCache(cache, 60.0, OutageRule(None), fail_safe=True)
+    near = NearCache(cache, 60.0, OutageRule(None), fail_safe=300.0)
     assert not only_card(dashboard(cache).figures())["is_used"]
 
     def fails():
@@ -543,7 +543,7 @@ def test_the_sentence_says_what_is_wrong_and_where_to_look(make, clock):
     cache = make("copies")
     (good,) = dashboard(cache).figures()["caches"]
     assert good["sentence"] == {"state": "good", "text": "Healthy; there were no look-ups.", "place": None}
-    near = NearCache(cache, 60.0, OutageRule(None), fail_safe=True)
+    near = NearCache(cache, 60.0, OutageRule(None), fail_safe=300.0)
 
     def fails():
         raise ConnectionError

@@ -196,7 +196,7 @@ def test_a_refresh_that_fails_in_the_background_is_told_and_a_cancelled_load_is_
     cache = make()
     cache.get_or_load("k", lambda: "old", ttl=10, grace=1000)
     clock.advance(11)
-    assert cache.get_or_load("k", lambda: 1 / 0, ttl=10, grace=1000, fail_safe=True) == "old"
+    assert cache.get_or_load("k", lambda: 1 / 0, ttl=10, grace=1000, fail_safe=1000) == "old"
     fail(cache, KeyboardInterrupt(), "another")
     # Wait for the refresh.
     assert until(lambda: clock.advance(INTERVAL) or told(path, LOAD_FAILED))

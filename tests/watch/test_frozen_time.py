@@ -4,16 +4,16 @@ import time
 
 import pytest
 
+from tests.caches import ticking
 from tests.time_travel import FAR, LIBRARIES
 from tests.waiting import PATIENCE
-from wheelcache import Cache
 from wheelcache.watch.site import Site
 
 
 @pytest.mark.parametrize("library", LIBRARIES.values(), ids=LIBRARIES)
 def test_steps_are_those_of_real_time(path, library):
     with library.freeze(FAR) as time_:
-        cache = Cache(interval=0.01, figures_dir=path)
+        cache = ticking(0.01)(figures_dir=path)
         cache.set("a", 1)
         time_.shift(-86_400)
         site = Site([cache])

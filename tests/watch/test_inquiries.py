@@ -83,8 +83,9 @@ def test_keys_lists_the_matching_keys_of_all_workers(worker, command):
     assert command("keys", "c*") == ("", f"No worker has such entries in the cache 'pages'. {KEYS_HAVE_PREFIXES}")
 
 
-def test_keys_lists_neither_expired_keys_nor_more_than_it_can_show(worker, command, clock):
-    cache = worker({"old": (1, 5)}, max_entries=None, interval=3600)
+def test_keys_lists_neither_expired_keys_nor_more_than_it_can_show(worker, command, clock, ticks):
+    ticks(3600)
+    cache = worker({"old": (1, 5)}, max_entries=None)
     cache.set_many({f"key:{number}": 1 for number in range(LIMIT + 5)})
     clock.advance(10)
     shown, _ = command("keys")
@@ -261,7 +262,7 @@ def test_a_sample_of_a_small_cache_has_its_largest_and_latest_entries(sample):
 
 
 def test_a_sample_of_a_large_cache_is_bounded(sample, clock):
-    found = sample({f"key:{number}": ("x" * (number % 1000), None) for number in range(20_000)}, interval=3600)
+    found = sample({f"key:{number}": ("x" * (number % 1000), None) for number in range(20_000)})
     assert found["entries"] == 20_000
     assert 0 < found["sampled"] <= inquiries.SPOTS * inquiries.SAMPLED
     assert len(found["largest"]) == inquiries.LISTED
@@ -281,8 +282,9 @@ def test_a_sample_hides_the_keys_of_sessions_and_cuts_long_ones(sample):
     assert sorted(key for key, _, _ in found["largest"]) == sorted(found["recent"])
 
 
-def test_a_sample_changes_nothing_and_skips_expired_entries(worker, clock):
-    cache = worker({"old": ("x" * 100, 5), "new": (1, None)}, interval=3600)
+def test_a_sample_changes_nothing_and_skips_expired_entries(worker, clock, ticks):
+    ticks(3600)
+    cache = worker({"old": ("x" * 100, 5), "new": (1, None)})
     clock.advance(10)
     before = cache.stats()
     answer = cache.engine.observed.observer.publication.inquiries.inspector.answer({"kind": "sample"})

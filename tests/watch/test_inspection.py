@@ -108,7 +108,7 @@ def test_the_keys_of_a_pattern_are_counted_and_deleted_but_not_listed(worker, se
 
 
 def test_a_pattern_of_a_hundred_thousand_keys_has_a_short_answer(worker, search):
-    cache = worker({}, max_entries=None, interval=3600)
+    cache = worker({}, max_entries=None)
     cache.set_many({f"key:{number}": 1 for number in range(100_000)})
     found = search(cache, "find", "pattern", "*")
     assert found["text"] == "100,000 keys match, in all workers together"

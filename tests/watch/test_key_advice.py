@@ -167,7 +167,7 @@ def count(cache, number, clock):
     ],
 )
 def test_a_cache_in_use_gets_the_advice_that_fits_its_use(use, advice, clock):
-    cache, chance = Cache("site", max_entries=2_000, clock=clock, jitter=0, log_interval=None), random.Random(1)
+    cache, chance = Cache("site", max_entries=2_000, clock=clock, jitter=0), random.Random(1)
     for number in range(20_000):
         use(cache, number, clock)
         fill(cache, f"page:{chance.randrange(500)}", tags=("all",))

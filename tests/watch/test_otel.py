@@ -173,7 +173,7 @@ def test_values_are_those_of_the_cache(make_exported, observe, clock):
 def test_figures_of_other_processes_are_theirs_to_tell(make_exported, observe, tmp_path):
     cache = make_exported(figures_dir=tmp_path / "figures")
     cache.get("a")
-    elsewhere = Cache("pages", log_interval=None, figures_dir=tmp_path / "figures")
+    elsewhere = Cache("pages", figures_dir=tmp_path / "figures")
     elsewhere.get("b")
     elsewhere.engine.observed.observer.publication.run_now()
     assert observe()("requests", result="miss") == 1

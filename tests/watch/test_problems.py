@@ -50,7 +50,7 @@ def full(*pages, field="user-agent", at=NOW):
 
 FULL_PAGE = (
     "Vary: user-agent on /news has more than 32 values: 12 variants were removed in the last minute; make the page "
-    "depend on fewer values, or name it in ignore_reads if the page does not show it"
+    "depend on fewer values, or if the page does not show it, name the code that reads it in ignore_reads_by"
 )
 
 DOWN = {"gauges": {"breakers": 3, "open_breakers": 2}}

@@ -356,7 +356,7 @@ NAMES = ("stays", "comes and goes")
 
 def test_caches_may_be_closed_and_collected_while_they_are_read(tmp_path):
     """Some of the caches publish, and share a name with a cache that stays."""
-    stays = Cache("stays", log_interval=None, figures_dir=tmp_path / "figures")
+    stays = Cache("stays", figures_dir=tmp_path / "figures")
     stays.get("a")
     stays.engine.observed.observer.publication.run_now()
     registry = CollectorRegistry()
@@ -368,7 +368,7 @@ def test_caches_may_be_closed_and_collected_while_they_are_read(tmp_path):
     def come_and_go():
         while turns.acquire(timeout=60) and not ended.is_set():
             for options in ({}, {"figures_dir": tmp_path / "figures"}):
-                cache = Cache("comes and goes", log_interval=None, **options)
+                cache = Cache("comes and goes", **options)
                 cache.set("a", 1)
                 if random.random() < 0.5:
                     cache.close()
@@ -416,10 +416,10 @@ def test_a_miss_stays_one_when_a_stale_value_is_served_after_all(make_exported, 
         scrapes.append(scrape())
         raise LookupError
 
-    cache.get_or_load("a", lambda: "value", 10, grace=100, fail_safe=True)
+    cache.get_or_load("a", lambda: "value", 10, grace=100, fail_safe=100)
     clock.advance(11)
     before = scrape()
-    assert cache.get_or_load("a", fail, 10, grace=100, fail_safe=True, timeout=5) == "value"
+    assert cache.get_or_load("a", fail, 10, grace=100, fail_safe=100, timeout=5) == "value"
     scrapes.append(scrape())
     for after in scrapes:
         assert_nothing_went_down(before, after)

@@ -45,7 +45,7 @@ def assert_adds_up(within):
 
 @pytest.mark.compiled
 def test_in_any_span_of_the_day_the_groups_add_up_to_the_total_and_equal_an_independent_count(make, clock, path):
-    options = {"clock": clock, "jitter": 0, "log_interval": None, "ttl": 90}
+    options = {"clock": clock, "jitter": 0, "ttl": 90}
     caches = [Cache("pages", figures_dir=path, **options) for _ in range(2)]
     true = Counter()
     for number in range(700):

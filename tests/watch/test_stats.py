@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.caches import ticking
 from tests.waiting import THREADS, until
 from wheelcache import Cache, RemovalCause, caches
 from wheelcache.core.contract import MissCause
@@ -122,7 +123,7 @@ def test_loads_that_return_and_loads_that_raise_are_both_in_the_buckets(clock):
 
 
 def test_a_stale_value_that_is_served_is_never_taken_for_a_fresh_one(clock, together):
-    cache = Cache(clock=clock, ttl=10, jitter=0, log_interval=None)
+    cache = Cache(clock=clock, ttl=10, jitter=0)
     cache.get_or_load("k", lambda: "old", grace=100)
     clock.advance(11)
     over = threading.Event()
@@ -168,11 +169,10 @@ def test_every_removal_is_counted_once_and_told_once_under_32_threads(together, 
         with lock:
             told[cause] += 1
 
-    cache = Cache(
+    cache = ticking(0.005)(
         max_entries=300,
         weigher=weigher,
         max_weight=None if weigher is None else 250,
-        interval=0.005,
         on_removal=on_removal,
     )
     stored = [0] * THREADS
@@ -281,7 +281,7 @@ def test_without_a_listener_a_weigher_still_sees_every_write(clock):
 
 
 def test_a_listener_that_is_set_and_unset_while_others_write_raises_nothing(together):
-    cache = Cache(max_entries=50, interval=0.01)
+    cache = ticking(0.01)(max_entries=50)
 
     def work(number):
         for step in range(500):

@@ -109,7 +109,7 @@ def test_without_a_directory_there_are_no_steps(clock):
 
 @pytest.mark.usefixtures("_epoch")
 def test_after_a_pause_there_is_a_gap(make, clock, path):
-    cache = make(ttl=5, log_interval=None)
+    cache = make(ttl=5)
     cache.set("a", 1)
     clock.advance(1000)
     cache.set("a", 1, ttl=1000)
@@ -202,7 +202,7 @@ def test_charts_and_the_last_minute_equal_an_independent_count_while_workers_com
             def live(self, at, own):
                 now[0] = at
                 clock = ManualClock()
-                cache = Cache("pages", figures_dir=path, clock=clock, jitter=0, log_interval=None)
+                cache = Cache("pages", figures_dir=path, clock=clock, jitter=0)
                 cache.set("a", 1)
                 while own.recv(1):
                     for _ in range(8):
@@ -266,8 +266,8 @@ def test_charts_and_the_last_minute_equal_an_independent_count_while_workers_com
     )
 
 
-def test_a_cache_that_only_misses_goes_on_with_its_steps_though_the_line_has_the_same_period(make, clock, path):
-    cache = make(ttl=5, log_interval=10)
+def test_a_cache_that_only_misses_goes_on_with_its_steps_(make, clock, path):
+    cache = make(ttl=5)
     cache.set("a", 1)
     for _ in range(20):
         cache.get("missing")

@@ -268,7 +268,7 @@ cdef class CacheAccess:
 
     @cython.binding(True)
     def get_or_load(
-        self, key, loader, ttl=OWN_TTL, *, grace=None, refresh_ahead=None, fail_safe=False, timeout=None,
+        self, key, loader, ttl=OWN_TTL, *, grace=None, refresh_ahead=None, fail_safe=None, timeout=None,
         negative_ttl=None, tags=(),
     ):
         cdef double seconds
@@ -277,7 +277,7 @@ cdef class CacheAccess:
             found is not MISSING
             and (ttl is OWN_TTL or (type(ttl) is int and is_usual(ttl, &seconds)))
             and grace is None and refresh_ahead is None and timeout is None and negative_ttl is None
-            and fail_safe is False
+            and fail_safe is None
         ):
             return found
         policy = self._policy(grace, refresh_ahead, fail_safe, negative_ttl, timeout)
@@ -333,14 +333,14 @@ cdef class PrefixAccess:
     cdef public object _noted
     cdef public object _running_scope
     cdef public object _count_computation
-    cdef bint notes
+    cdef tuple waiting
 
     def _look_up_in(self, CacheAccess cache not None):
         self.core = cache._core
 
-    def _write_to(self, CacheAccess cache, notes):
+    def _write_to(self, CacheAccess cache, tuple waiting):
         self.cache = cache
-        self.notes = notes
+        self.waiting = waiting
 
     def get(self, key, default=None, version=None):
         """Return the value of ``key``, or ``default`` if it is missing or expired."""
@@ -358,14 +358,17 @@ cdef class PrefixAccess:
                 stored = self.restored(key, stored)
             if stored is not MISSING:
                 return stored
-            if default is None and self.notes and self.count_and_note(key):
+            if default is None and self.waiting is not None and self.count_and_note(key):
                 return None
         return self._get_missed(key, default, version)
 
     cdef bint count_and_note(self, object key) except -1:
         """Count a miss, and note it as ``Misses.note`` does. Return False, without any effect, if that is not usual."""
-        if not self.cache.reads_at_once() or self.follows(key):
+        if type(key) is not str or not self.cache.reads_at_once() or self.follows(key):
             return False
+        for prefix in self.waiting:
+            if PyUnicode_Tailmatch(key, prefix, 0, PY_SSIZE_T_MAX, -1):
+                return False
         key = self._usual_key(key)
         scope = self._running_scope()
         if key is None or len(<str>key) > MOST_PLAIN or scope is None or scope._task is not None:

@@ -238,7 +238,7 @@ class CacheAccess:
         *,
         grace: float | None = None,
         refresh_ahead: float | None = None,
-        fail_safe: bool = False,
+        fail_safe: float | None = None,
         timeout: float | None = None,
         negative_ttl: float | None = None,
         tags: Iterable[str] = NO_TAGS,
@@ -258,9 +258,8 @@ class CacheAccess:
             grace: the seconds after its TTL for which the value may still be returned, while one refresh in the
                 background loads a new value. If the refresh fails, the next caller receives the loader's exception.
             refresh_ahead: a fraction of ``ttl``. The first hit after this part of the TTL starts a refresh.
-            fail_safe: if a refresh fails, keep returning the stale value within its grace. The next attempt follows
-                after half a second to a second. This pause doubles with each failure, up to a minute. Requires
-                ``grace``.
+            fail_safe: the seconds after its TTL for which the old value is returned if loading it again fails. The next
+                attempt follows after half a second to a second. This pause doubles with each failure, up to a minute.
             timeout: the seconds to wait for a load, which runs in another thread, one of at most 32. After that, the
                 caller receives the stale value, if there is one. The load continues, and its result is stored. If the
                 system refuses threads, the caller itself loads, without a time limit.
@@ -276,8 +275,7 @@ class CacheAccess:
         if (
             found is not MISSING
             and (ttl is DEFAULT_TTL or (type(ttl) is int and 0 < ttl < MAX_FAST_TTL))
-            and grace is refresh_ahead is timeout is negative_ttl is None
-            and fail_safe is False
+            and grace is refresh_ahead is fail_safe is timeout is negative_ttl is None
         ):
             return found  # type: ignore[no-any-return]
         policy = self._policy(grace, refresh_ahead, fail_safe, negative_ttl, timeout)
@@ -362,12 +360,13 @@ class PrefixAccess:
         """Look for values in ``cache`` first. Before this, every ``get`` is a miss."""
         self._find = cache._core_find
 
-    def _write_to(self, cache: CacheAccess | None, notes: bool) -> None:
+    def _write_to(self, cache: CacheAccess | None, waiting: tuple[str, ...] | None) -> None:
         """Let the calls with a fast path act on ``cache`` itself, unless they follow an open transaction; None if they
         have no fast path.
 
         Args:
-            notes: whether a ``get`` that misses only counts and notes the miss.
+            waiting: the beginnings of the keys whose ``get`` may wait after a miss. That of any other key only counts
+                and notes the miss. None if each does more.
         """
         self._written = cache
 

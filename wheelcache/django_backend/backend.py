@@ -156,7 +156,7 @@ class WheelCache(VersionedAccess, BackendAccess, BaseCache, RedisCalls):  # type
             options.default_django_timeout("TIMEOUT", params.get("timeout", params.get("TIMEOUT")))
             self.store = self._find_store(location, params)
         self.location = location
-        self._use_cache(self.store.cache, self.store.fill_waits, self.store.fill_graces)
+        self._use_cache(self.store.cache, self.store.fill_waits, self.store.graces)
         self._use_codec(self.store.codec, keeps_atoms=self.store.keeps_atoms)
         self._look_up_in(self._cache)
         self._default_mark = DEFAULT_TIMEOUT
@@ -256,7 +256,7 @@ class WheelCache(VersionedAccess, BackendAccess, BaseCache, RedisCalls):  # type
         if not wait:
             return self._layer(key).look_up(cache_key)
         act_for_request()
-        return self._layer(key).look_up(cache_key, wait, not shares_its_thread(), self._fill_grace(key))
+        return self._layer(key).look_up(cache_key, wait, not shares_its_thread(), self._grace(key))
 
     def _set(
         self,
@@ -273,10 +273,10 @@ class WheelCache(VersionedAccess, BackendAccess, BaseCache, RedisCalls):  # type
         if xx:
             if nx or tags is not NO_TAGS:
                 raise ValueError(f"xx must be False with {'nx' if nx else 'tags'}, not True")
-            return layer.replace(cache_key, value, ttl, self._fill_grace(key))
+            return layer.replace(cache_key, value, ttl, self._grace(key))
         if nx:
             return layer.add(cache_key, value, ttl, checked_tags(tags))
-        return layer.set(cache_key, value, ttl, checked_tags(tags), grace=self._fill_grace(key))
+        return layer.set(cache_key, value, ttl, checked_tags(tags), grace=self._grace(key))
 
     def _touch(self, key: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> Any:
         return self._layer(key).touch(self._key(key, version), self._ttl(timeout))
@@ -317,7 +317,7 @@ class WheelCache(VersionedAccess, BackendAccess, BaseCache, RedisCalls):  # type
         *,
         grace: float | None = None,
         refresh_ahead: float | None = None,
-        fail_safe: bool = False,
+        fail_safe: float | None = None,
         load_timeout: float | None = None,
         negative_ttl: float | None = None,
         tags: Iterable[str] = NO_TAGS,
@@ -349,8 +349,8 @@ class WheelCache(VersionedAccess, BackendAccess, BaseCache, RedisCalls):  # type
                 value = MISSING
         if value is not MISSING and not self._needs_refresh(cache_key, value, ttl, policy):
             return value, None
-        if self._fill_graces:
-            policy = policy.with_fill_grace(self._fill_grace(key))
+        if self._graces:
+            policy = policy.with_grace(self._grace(key))
         is_computed, names = callable(default), () if tags is NO_TAGS else self._tag_names(tags)
         loader = default if is_computed else lambda: default
         request = self.loading.request(cache_key, loader, ttl, policy, names, self._codec)
@@ -408,7 +408,7 @@ class WheelCache(VersionedAccess, BackendAccess, BaseCache, RedisCalls):  # type
         checked = checked_tags(tags)
         originals = {self._key(key, version): key for key in data}
         values = {cache_key: data[key] for cache_key, key in originals.items()}
-        graces = {cache_key: self._fill_grace(key) for cache_key, key in originals.items()} if self._fill_graces else {}
+        graces = {cache_key: self._grace(key) for cache_key, key in originals.items()} if self._graces else {}
         layer = self._layer_of_all(originals.values(), originals)
         refused = layer.set_many(values, self._ttl(timeout), checked, graces)
         return after(lambda refused: [originals[cache_key] for cache_key in refused], refused)

@@ -58,7 +58,7 @@ def memoize(
     by_language: bool = False,
     grace: float | None = None,
     refresh_ahead: float | None = None,
-    fail_safe: bool = False,
+    fail_safe: float | None = None,
     load_timeout: float | None = None,
     negative_ttl: float | None = None,
     tags: Callable[..., Iterable[str]] | Iterable[str] = (),
@@ -183,7 +183,7 @@ class _InMemory:
         self._name, self._shown = name, shown
         self._has_previous = has_previous
         self._tags_of = settings.tags_of
-        self._policy = settings.policy.with_fill_grace(backend._fill_grace(f"memoize.{name}"))
+        self._policy = settings.policy.with_grace(backend._grace(f"memoize.{name}"))
         self._tag_names = backend._tag_names
         self._ttl = backend.default_timeout if settings.timeout is DEFAULT_TIMEOUT else settings.timeout
         self._keeps = not options.expires_now(self._ttl)

@@ -45,7 +45,7 @@ class Store:
     """A cache and the codec of its values, made from checked options.
 
     Attributes:
-        fill_waits, fill_graces: see ``BackendAccess``.
+        fill_waits, graces: see ``BackendAccess``.
         keeps_atoms: whether immutable values are stored as they are.
         keeps: returns whether a value is stored as it is, without a serializer of the site.
         sender: the class of backends that sends the signals of this store, if it is not ``WheelCache``.
@@ -53,9 +53,7 @@ class Store:
         above: with TRANSACTIONS, makes the layer of the open transactions; otherwise None.
     """
 
-    __slots__ = (
-        *("_checked", "_prefixes", "above", "cache", "codec", "fill_graces", "fill_waits", "keeps_atoms", "locks"),
-    )
+    __slots__ = (*("_checked", "_prefixes", "above", "cache", "codec", "graces", "fill_waits", "keeps_atoms", "locks"),)
 
     options: ClassVar[Options] = OPTIONS
     keeps: Callable[[Any], bool] = staticmethod(is_immutable)
@@ -64,7 +62,7 @@ class Store:
     def __init__(self, name: str, checked: Mapping[str, Any], trust: array[int] | None = None) -> None:
         self._checked = checked
         self.fill_waits: ByPrefix = checked.get("fill_wait", ())
-        self.fill_graces: ByPrefix = checked.get("fill_grace", ())
+        self.graces: ByPrefix = checked.get("grace", ())
         self.codec = self._make_codec(checked["serializer"])
         self.keeps_atoms = checked["serializer"] in ("pickle", "reference")
         if checked.get("max_weight") is not None and checked["serializer"] == "reference":

@@ -40,7 +40,8 @@ class BackendAccess(PrefixAccess):
         loading: computes missing values once for all callers.
         _misses: the misses that may be followed by a ``set``.
         _fill_waits: the seconds that a ``get`` waits for another caller to set the key: see ``ByPrefix``.
-        _fill_graces: the seconds after the timeout of a value for which a ``get`` returns it instead of waiting.
+        _waiting: the prefixes of keys whose ``get`` waits.
+        _graces: the seconds after the timeout of a value for which a ``get`` returns it instead of waiting.
     """
 
     _cache: Cache
@@ -50,13 +51,15 @@ class BackendAccess(PrefixAccess):
     loading: Loads
     _misses: Misses
     _fill_waits: ByPrefix
-    _fill_graces: ByPrefix
+    _waiting: tuple[str, ...]
+    _graces: ByPrefix
     _drive = staticmethod(drive)
 
-    def _use_cache(self, cache: Cache, fill_waits: ByPrefix, fill_graces: ByPrefix = ()) -> None:
+    def _use_cache(self, cache: Cache, fill_waits: ByPrefix, graces: ByPrefix = ()) -> None:
         self._cache = cache
         self._fill_waits = fill_waits
-        self._fill_graces = fill_graces
+        self._waiting = tuple([prefix for prefix, seconds in fill_waits if seconds])
+        self._graces = graces
         self._misses = misses = cache.engine.misses()
         self.loading = cache.engine.loads()
         self._scopes_with_misses, self._noted, self._running_scope = misses.scopes, misses.noted, running_scope
@@ -76,8 +79,8 @@ class BackendAccess(PrefixAccess):
         self._overlays, self._of_thread = getattr(chain, "overlays", None), getattr(chain, "of_thread", None)
         self._open_transactions = getattr(chain, "open_transactions", None)
         self._immediate, self._inside = getattr(chain, "immediate", ()), getattr(chain, "inside", None)
-        is_plain = isinstance(shared, InMemory) and not self._fill_graces
-        self._write_to(self._cache if is_plain else None, is_plain and not self._fill_waits)
+        is_plain = isinstance(shared, InMemory) and not self._graces
+        self._write_to(self._cache if is_plain else None, self._waiting if is_plain else None)
 
     def _layer_of_all(self, keys: Iterable[Any], cache_keys: Iterable[Any]) -> Any:
         """Return the layer on which a call for several keys acts: the callers' ``keys``, and the final ones."""
@@ -99,11 +102,12 @@ class BackendAccess(PrefixAccess):
 
     def _fill_wait(self, key: Any) -> float:
         """Return the seconds that a ``get`` waits for another caller to set ``key``."""
-        return _seconds_of(key, self._fill_waits)
+        text = str(key)
+        return _seconds_of(text, self._fill_waits) if text.startswith(self._waiting) else 0.0
 
-    def _fill_grace(self, key: Any) -> float:
+    def _grace(self, key: Any) -> float:
         """Return the seconds after its timeout that the value of ``key`` is kept for callers that would wait."""
-        return _seconds_of(key, self._fill_graces) if self._fill_graces and self._fill_wait(key) else 0.0
+        return _seconds_of(str(key), self._graces) if self._graces and self._fill_wait(key) else 0.0
 
     def _found_or(self, default: Any, cache_key: Any, stored: Any) -> Any:
         """Return the value of an entry that was looked up; ``default`` after a miss."""
@@ -176,10 +180,5 @@ def checked_tags(tags: Iterable[str]) -> tuple[str, ...]:
     return NO_TAGS if tags is NO_TAGS else options.tags("tags", tags)
 
 
-def _seconds_of(key: Any, by_prefix: ByPrefix) -> float:
-    if by_prefix:
-        text = str(key)
-        for prefix, seconds in by_prefix:
-            if text.startswith(prefix):
-                return seconds
-    return 0.0
+def _seconds_of(key: str, by_prefix: ByPrefix) -> float:
+    return next((seconds for prefix, seconds in by_prefix if key.startswith(prefix)), 0.0)

@@ -53,12 +53,12 @@ class CacheParts:
     """The parts of one cache.
 
     Args:
-        options: the arguments of ``Cache``, checked.
+        options: the arguments of ``Cache``, checked, and the ``interval`` of its wheel.
         core: the entries.
         moments, claims, own_part: if processes share the entries: see ``WriteMoments``, ``Turns`` and ``StatsReader``.
 
     Attributes:
-        options: the arguments of ``Cache``, checked.
+        options: see above.
         core: the entries.
         keys: adapts the callers' keys to the core.
         driver: advances the core.
@@ -108,7 +108,7 @@ class CacheParts:
         if moments is not None:
             self.writer.watcher(WriteMoments, lambda: moments)
         self.loads = Loads(self.core, self.writer, self.keys, self.misses)
-        waiting = WaitingLoads(self.core, self.loads, self.writer, options.background_context)
+        waiting = WaitingLoads(self.core, self.loads, self.writer)
         self.loads.load, self.loads.refresh = waiting.load, waiting.refresh
         self.loads.turns.claims = claims
         self.groups = Groups()
@@ -119,8 +119,7 @@ class CacheParts:
         self.before_clear: Callable[[], object] | None = None
         self.idle_check = IdleCheck(self.stats.activity, self.writer.expect_first_write, lambda: not self.loads.is_idle)
         self.jobs = PeriodicJobs(self.driver.clock, self.idle_check)
-        if options.log_interval is not None:
-            self.jobs.add(StatsLog(name, options.log_interval, self.driver.clock, self.stats))
+        self.jobs.add(StatsLog(name, self.driver.clock, self.stats))
         self.observer: Observer | None = None
 
     def observe(self, observer: Observer) -> None:

@@ -97,10 +97,14 @@ class OfGuest(NamedTuple):
     """The row of an option of the backends that is described in the module ``options`` of a guest.
 
     A setting that names the option loads the module. Without the guest, such a setting is an error.
+
+    Attributes:
+        is_on: whether the option has an effect by default, so that each backend loads the module if there is one.
     """
 
     name: str
     guest: str
+    is_on: bool = False
 
     def find(self) -> Option | None:
         module = module_of(self.guest, "options")
@@ -159,11 +163,6 @@ TABLE: Final = (
         *("jitter", options.fraction, 0.05, "every timeout is shortened by a random fraction of at most this"),
         is_argument=True,
     ),
-    Option("interval", options.interval, 1.0, "seconds per tick of the wheel", is_argument=True),
-    Option(
-        *("log_interval", options.interval_or_none, 60.0, "seconds between lines of logger `wheelcache.stats`"),
-        is_argument=True,
-    ),
     Option("name", options.text, "default", "the name of the cache in log lines", django=None, is_argument=True),
     Option(
         "serializer",
@@ -172,18 +171,9 @@ TABLE: Final = (
         '`"pickle"` keeps immutable values as they are and pickles the others',
         flask=None,
     ),
-    OfGuest("fill_wait", "fill_waits"),
-    OfGuest("fill_grace", "fill_waits"),
+    OfGuest("fill_wait", "fill_waits", is_on=True),
+    OfGuest("grace", "fill_waits"),
     OfGuest("transactions", "transactions"),
-    Option(
-        "background_context",
-        options.function_or_none,
-        None,
-        "a function, or its dotted path; returns a context manager, which is entered around each background load",
-        is_argument=True,
-        django=Spelling(check=options.function_by_path_or_none),
-        flask=Spelling(check=options.function_by_path_or_none),
-    ),
     Option(
         *("figures_dir", options.path_or_none, None),
         "the directory in which the workers publish their figures for each other",
@@ -191,7 +181,6 @@ TABLE: Final = (
         django=Spelling(default=OF_THE_SITE),
         needs=_figures_need_watch,
     ),
-    OfGuest("inspect", "watch"),
 )
 """The options of the backends. Most of them are arguments of ``Cache``, too."""
 
@@ -272,7 +261,7 @@ class Options(Mapping[str, Option]):
     def checked(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values of the options by ``Option.name``: the checked values of ``given``, and defaults.
 
-        The options of guests are left out if they have their defaults.
+        The options of guests are left out if they have their defaults, unless these have an effect.
 
         Raises:
             TypeError, ValueError: if a value is invalid, or if an option needs a guest that is missing. The message
@@ -282,13 +271,15 @@ class Options(Mapping[str, Option]):
         for name, row in self._rows.items():
             if name in given and isinstance(row, OfGuest) and row.find() is None:
                 raise ValueError(is_missing(row.guest, name))
+        on = [name for name, row in self._rows.items() if isinstance(row, OfGuest) and row.is_on and name in self]
+        checked |= {self[name].name: self[name].default for name in on}
         found = [(name, self[name]) for name in self._rows if name in given]
         for name, option in found:
             checked[option.name] = option.check(name, given[name])
         for name, option in found:
             if option.needs is not None:
                 option.needs(checked, self.spelled)
-            if name in self._of_guests and checked[option.name] == option.default:
+            if name in self._of_guests and name not in on and checked[option.name] == option.default:
                 del checked[option.name]
         return checked
 

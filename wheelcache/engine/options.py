@@ -16,7 +16,6 @@ from itertools import islice
 from math import inf, isfinite
 from numbers import Real
 from pathlib import Path
-from pkgutil import resolve_name
 from sys import float_info
 from typing import Any, Final, TypeVar
 
@@ -110,8 +109,6 @@ seconds_or_zero: Final = number("a number of seconds >= 0", Real, lambda given: 
 
 interval: Final = number("a number of seconds > 0, at least 0.000001", Real, _is_interval, float)
 """Check a finite time of at least a microsecond. With a shorter one, a float cannot count the ticks of a year."""
-
-interval_or_none: Final = _or_none("a number of seconds > 0, or None (at least 0.000001)", Real, _is_interval, float)
 
 count: Final = number("a whole number >= 1", int, lambda given: given >= 1, int)
 
@@ -372,20 +369,6 @@ def function_or_none(name: str, value: Any) -> Any:
     if value is not None and not callable(value):
         raise TypeError(f"{name} must be callable, or None, not {shown(value)}")
     return value
-
-
-def function_by_path_or_none(name: str, value: Any) -> Any:
-    """Check a callable, the dotted path of one, which is imported, or None."""
-    accepted = "a callable, the dotted path of one, or None"
-    found = value
-    if isinstance(value, str):
-        try:
-            found = resolve_name(value)
-        except (ImportError, AttributeError, ValueError) as error:
-            raise ValueError(f"{name} must be {accepted}, not {value!r}: {error}") from error
-    if found is not None and not callable(found):
-        raise TypeError(f"{name} must be {accepted}, not {value!r}")
-    return found
 
 
 def unchecked(name: str, value: Any) -> Any:

@@ -28,20 +28,19 @@ def report_core() -> str | None:
 
 
 class StatsLog(PeriodicJob):
-    """Logs the figures of every interval with traffic, and of the last one when the process exits. A job of
+    """Logs the figures of every minute with traffic, and of the last one when the process exits. A job of
     ``periodic_jobs``.
 
     Args:
         name: the name of the cache.
-        interval: seconds between two lines.
         clock: the clock of the cache, in seconds.
         stats: returns the figures since the start.
     """
 
+    period = 60.0
     matters = 360
 
-    def __init__(self, name: str, interval: float, clock: Clock, stats: Callable[[], Stats]) -> None:
-        self.period = interval
+    def __init__(self, name: str, clock: Clock, stats: Callable[[], Stats]) -> None:
         self._name = name
         self._clock = clock
         self._stats = stats

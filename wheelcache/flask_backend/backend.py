@@ -90,7 +90,7 @@ class WheelCache(EngineBackend):
         *,
         grace: float | None = None,
         refresh_ahead: float | None = None,
-        fail_safe: bool = False,
+        fail_safe: float | None = None,
         load_timeout: float | None = None,
         negative_ttl: float | None = None,
         tags: Iterable[str] = NO_TAGS,
@@ -116,8 +116,8 @@ class WheelCache(EngineBackend):
         cache_key = self._cache_key(key)
         value = self._value(cache_key, self._chain.find(cache_key, MISSING))
         if value is MISSING or self._needs_refresh(cache_key, value, ttl, policy):
-            if self._fill_graces:
-                policy = policy.with_fill_grace(self._fill_grace(key))
+            if self._graces:
+                policy = policy.with_grace(self._grace(key))
             # A load in the background encodes within the app context, since pickling may need its session.
             request = self.loading.request(cache_key, loader, ttl, policy, self._tag_names(tags), self._codec)
             value = self._chain.load(request, value)
@@ -126,7 +126,7 @@ class WheelCache(EngineBackend):
     def request_shared(self, key: str, load: Callable[[], Any], begun: Begun) -> LoadRequest:
         if not begun.is_fill:
             return super().request_shared(key, load, begun)
-        policy = PLAIN.with_fill_grace(self._fill_grace(key)) if self._fill_graces else PLAIN
+        policy = PLAIN.with_grace(self._grace(key)) if self._graces else PLAIN
         return self.loading.request(self._cache_key(key), load, None, policy, begun.names, passes_previous=False)
 
     def shared(self, value: Any, timeout: Timeout, begun: Begun) -> Kept | Unstored:

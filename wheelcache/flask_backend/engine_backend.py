@@ -64,9 +64,13 @@ class Begun(NamedTuple):
     write: Any = None
 
 
+PAGES: Final = "view/"
+FRAGMENTS: Final = "_template_fragment_cache_"
+"""The beginnings of the keys of ``cached`` views, and of the fragments of templates."""
+
 GROUPS: Final = (
-    GroupRule("view/", "", ""),
-    GroupRule("_template_fragment_cache_", "fragments", ""),
+    GroupRule(PAGES, "", ""),
+    GroupRule(FRAGMENTS, "fragments", ""),
     GroupRule("", "", ":"),
 )
 """The groups of keys: the pages of ``cached``, by view; the fragments of templates, in whose keys nothing ends the
@@ -97,7 +101,8 @@ class EngineBackend(BackendAccess, BaseCache):
         # cachelib converts it to an int; fractions are kept here.
         self.default_timeout = checked["default_timeout"]
         self._options = checked
-        self._use_cache(engine, checked.get("fill_wait", ()), checked.get("fill_grace", ()))
+        self._use_cache(engine, checked.get("fill_wait", ()), checked.get("grace", ()))
+        self._may_wait_for_versions = not {PAGES, FRAGMENTS}.issuperset(self._waiting)
         # Their values are made, and not computed by the site.
         self._misses.leave_out(is_memoize_version)
         # Every key is stored as it is.
@@ -169,7 +174,7 @@ class EngineBackend(BackendAccess, BaseCache):
         wait = 0.0 if goes_on else self._fill_wait(key)
         if wait:
             note_held_leases()
-        found = drive(self._chain.look_up(cache_key, wait, grace=self._fill_grace(key), goes_on=goes_on))
+        found = drive(self._chain.look_up(cache_key, wait, grace=self._grace(key), goes_on=goes_on))
         value = self._found_or(MISSING if goes_on else default, cache_key, found)
         return default if value is MISSING else value
 
@@ -202,9 +207,7 @@ class EngineBackend(BackendAccess, BaseCache):
         is_stored = self._set_at_once(key, value, ttl) if tags is NO_TAGS else None
         if is_stored is not None:
             return is_stored
-        found = drive(
-            self._chain.set(self._cache_key(key), value, ttl, checked_tags(tags), grace=self._fill_grace(key))
-        )
+        found = drive(self._chain.set(self._cache_key(key), value, ttl, checked_tags(tags), grace=self._grace(key)))
         # Without a store, the result is whether the key existed.
         return found or (not self.has_store and options.expires_now(ttl))
 
@@ -233,7 +236,7 @@ class EngineBackend(BackendAccess, BaseCache):
         values = {cache_key: mapping[key] for cache_key, key in originals.items()}
         if versions:
             ttl = self._version_ttl(versions[0], ttl)
-        graces = {each: self._fill_grace(originals[each]) for each in values} if self._fill_graces else {}
+        graces = {each: self._grace(originals[each]) for each in values} if self._graces else {}
         refused = {*drive(self._chain.set_many(values, ttl, checked, graces, is_exact=bool(versions)))}
         return [key for cache_key, key in originals.items() if cache_key not in refused]
 
@@ -313,7 +316,7 @@ class EngineBackend(BackendAccess, BaseCache):
         if not begun.tags:
             self.set(key, value, timeout)
             return
-        ttl, grace = self._ttl(timeout), self._fill_grace(key)
+        ttl, grace = self._ttl(timeout), self._grace(key)
         drive(self._chain.set(self._cache_key(key), value, ttl, begun.tags, begun.since, grace))
 
     def previous(self, key: str) -> Record | None:
@@ -343,10 +346,10 @@ class EngineBackend(BackendAccess, BaseCache):
     def _version_ttl(self, key: str, ttl: float | None) -> float | None:
         """Return the TTL of a version of a memoized function whose values have ``ttl``: without the version, no caller
         would find their old values."""
-        if ttl is None or ttl <= 0 or not self._fill_graces:
+        if ttl is None or ttl <= 0 or not self._graces:
             return ttl
         # Redis takes whole seconds only.
-        return ceil(ttl + self._fill_grace(key)) if self.has_store else ttl + self._fill_grace(key)
+        return ceil(ttl + self._grace(key)) if self.has_store else ttl + self._grace(key)
 
     def _ttl(self, timeout: Timeout) -> float | None:
         """Return the TTL in seconds: None for no expiry, below zero for immediate expiry."""
@@ -364,7 +367,7 @@ class EngineBackend(BackendAccess, BaseCache):
         Flask-Caching reads the versions together. The values of the functions cannot be computed before the versions
         are set, and without waiting, all callers that miss the versions would set their own.
         """
-        return bool(self._fill_waits) and any(map(is_memoize_version, keys))
+        return self._may_wait_for_versions and any(map(is_memoize_version, keys))
 
     def __setattr__(self, name: str, value: Any) -> None:
         # Flask-Caching sets CACHE_SERIALIZER on the finished object.

@@ -211,7 +211,7 @@ def method_of(l2: Any, name: str) -> Any:
     return found
 
 
-def second_level(alias: str, key_settings: Mapping[str, Any], timeout: float, refused: type) -> BaseCache:
+def second_level(alias: str, key_settings: Mapping[str, Any], refused: type) -> BaseCache:
     """Return the cache ``alias`` as Django would make it, but with these key settings, and with sockets that do not
     wait forever. It must not be a ``refused``."""
     params = {**caches.settings[alias], **key_settings}
@@ -221,7 +221,7 @@ def second_level(alias: str, key_settings: Mapping[str, Any], timeout: float, re
     if issubclass(cls, refused):
         raise ImproperlyConfigured(f"Wrong cache setting: L2 must not be a TieredCache itself, as {alias!r} is.")
     known = well_known(cls)
-    params["OPTIONS"] = {**socket_options(cls, timeout), **params.get("OPTIONS", {})}
+    params["OPTIONS"] = {**socket_options(cls), **params.get("OPTIONS", {})}
     if known == PYMEMCACHE and isinstance(location, str) and not {",", ";"} & set(location):
         # After a failure, pymemcache reports misses for a while, without an error. With a single server there is no
         # other one to use, so an error is better.

@@ -132,9 +132,7 @@ class TieredCache(WheelCache):
         if not isinstance(alias, str) or alias not in caches.settings:
             raise ValueError(f"L2 must be {_usable_aliases()}, not {alias!r}")
         key_settings: dict[str, Any] = {name: params[name] for name in OF_L2 if name in params}
-        self._l2 = l2 = second_level(
-            alias, key_settings, given.get("L2_TIMEOUT", OPTIONS["L2_TIMEOUT"].default), TieredCache
-        )
+        self._l2 = l2 = second_level(alias, key_settings, TieredCache)
         # The alias alone is not enough: tests override its settings.
         # The version is left out: aliases that differ only in it share the copies and see each other's writes.
         variant = ("tiered", repr(caches.settings[alias]), l2.key_prefix, l2.key_func)

@@ -164,7 +164,7 @@ def checked_level(l2: Any, refused: type) -> cachelib.BaseCache:
     return l2
 
 
-def second_level(app: Flask, config: dict[str, Any], l2: str, l2_options: Any, timeout: float) -> cachelib.BaseCache:
+def second_level(app: Flask, config: dict[str, Any], l2: str, l2_options: Any) -> cachelib.BaseCache:
     """Return the cache of CACHE_TYPE ``l2`` and CACHE_OPTIONS ``l2_options``, with sockets that do not wait forever."""
     if not isinstance(l2_options, Mapping):
         raise TypeError(f"l2_options must be a dict, not {options.shown(l2_options)}")
@@ -175,7 +175,7 @@ def second_level(app: Flask, config: dict[str, Any], l2: str, l2_options: Any, t
     settings = {
         **config,
         "CACHE_TYPE": l2,
-        "CACHE_OPTIONS": {**socket_options(made_by, timeout), **l2_options},
+        "CACHE_OPTIONS": {**socket_options(made_by), **l2_options},
         "CACHE_ARGS": [],
     }
     maker = flask_caching.Cache(with_jinja2_ext=False)

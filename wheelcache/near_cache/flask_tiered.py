@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from math import ceil
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import cachelib
 from flask import Flask
@@ -32,9 +32,6 @@ from wheelcache.runtime.steps import drive, result
 logger = logging.getLogger("wheelcache")
 
 R = TypeVar("R")
-
-FOR_MAKING_L2: Final = ("l2_options", "l2_timeout")
-"""Options with which the factory makes the second level."""
 
 
 class TieredCache(EngineBackend):
@@ -65,9 +62,8 @@ class TieredCache(EngineBackend):
 
     def __init__(self, l2: cachelib.BaseCache, **given: Any) -> None:
         checked = self._checked_options(given)
-        for name in FOR_MAKING_L2:
-            if name in given:
-                raise _made_already(name, given[name])
+        if "l2_options" in given:
+            raise _made_already(given["l2_options"])
         self.l2 = checked_level(l2, TieredCache)
         self._l2_prefix = prefix_of(l2)
         # The prefix is empty if it changes from call to call.
@@ -75,10 +71,8 @@ class TieredCache(EngineBackend):
         invalidations = Invalidations(l2, prefix)
         with OPTIONS.in_errors():
             engine = Cache(**OPTIONS.for_engine(checked), trust=invalidations.trust)
-        super().__init__(
-            engine,
-            {name: value for name, value in checked.items() if name not in FOR_MAKING_L2} | {"l2": type(l2).__name__},
-        )
+        del checked["l2_options"]
+        super().__init__(engine, checked | {"l2": type(l2).__name__})
         # The caches of cachelib before version 0.16 have no such attribute.
         self.ignore_delete_many_errors = getattr(l2, "ignore_delete_many_errors", True)
         if checked["default_timeout"] is None:
@@ -116,14 +110,12 @@ class TieredCache(EngineBackend):
             l2, l2_options = given.pop("l2", None), given.pop("l2_options", None)
             # The second level reads it, too, and its errors do not name it.
             finite_timeout("default_timeout", config["CACHE_DEFAULT_TIMEOUT"])
-            timeout = OPTIONS["l2_timeout"]
-            l2_timeout = timeout.check("l2_timeout", given.pop("l2_timeout", timeout.default))
             if l2_options is not None and not isinstance(l2, str):
-                raise _made_already("l2_options", l2_options)
+                raise _made_already(l2_options)
             if isinstance(l2, str):
-                l2 = second_level(app, config, l2, {} if l2_options is None else l2_options, l2_timeout)
+                l2 = second_level(app, config, l2, {} if l2_options is None else l2_options)
             backend = cls(l2, **given)
-            backend._options |= {"l2_timeout": l2_timeout, "l2_options": l2_options}
+            backend._options["l2_options"] = l2_options
             return backend
 
         return cls._for_app(app, {"threshold": config["CACHE_THRESHOLD"], **kwargs}, make)
@@ -184,5 +176,5 @@ class TieredCache(EngineBackend):
         super().__setattr__(name, value)
 
 
-def _made_already(option: str, value: Any) -> TypeError:
-    return TypeError(f"{option} must be left out if l2 is a cache object, not {options.shown(value)}")
+def _made_already(value: Any) -> TypeError:
+    return TypeError(f"l2_options must be left out if l2 is a cache object, not {options.shown(value)}")

@@ -54,8 +54,6 @@ class Invalidations:
             self._rule,
             epoch=self._epoch,
             fail_safe=checked["fail_safe"],
-            grace=checked["grace"],
-            drop_writes=checked["writes_without_l2"] == "drop",
         )
         near_cache.marks_commits = bool(checked.get("transactions"))
         if self._tracking is not None:

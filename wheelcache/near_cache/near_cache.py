@@ -196,8 +196,8 @@ class NearCache:
         timeout: the maximum lifetime of a copy in seconds; the jitter of ``cache`` shortens it.
         rule: decides which errors of the store are outages.
         epoch: the trust in the copies if a connection reports every write to this process, and can be lost.
-        fail_safe: whether old copies are returned during an outage, until ``grace`` seconds past their expiry.
-        drop_writes: whether a write that fails is dropped, with ``fail_safe``. Otherwise its error reaches the caller.
+        fail_safe: the seconds past its expiry for which a copy is returned during an outage, in which writes are dropped.
+            0.0 if the errors reach the callers.
 
     Attributes:
         token_mark: a part of the keys of all tokens of tags.
@@ -220,9 +220,7 @@ class NearCache:
         rule: OutageRule,
         *,
         epoch: TrustEpoch | None = None,
-        fail_safe: bool = False,
-        grace: float = 0.0,
-        drop_writes: bool = True,
+        fail_safe: float = 0.0,
     ) -> None:
         self.cache = cache
         self._engine = cache.engine
@@ -230,7 +228,6 @@ class NearCache:
         self._loads = cache.engine.loads()
         self.timeout = timeout
         self.fail_safe = fail_safe
-        self.drop_writes = drop_writes
         self.token_mark = MARK
         self.tokens = TokensRead()
         self.leases: Any = None
@@ -242,12 +239,8 @@ class NearCache:
         self.stop_tracking: Callable[[], object] = _nothing
         # Only a tracking connection, which comes with an epoch, calls ``trust`` and ``refused``.
         self._epoch = epoch or TrustEpoch()
-        # Expired copies stay for outages. They are not returned while the store answers.
-        self._grace = grace if fail_safe else 0.0
         self._timeouts = WrittenTimeouts(cache.engine.now)
-        self._policy = LoadPolicy.of_store(
-            rule.is_of_the_call, rule.is_outage, self._lifetime, grace if fail_safe else None
-        )
+        self._policy = LoadPolicy.of_store(rule.is_of_the_call, rule.is_outage, self._lifetime, fail_safe)
         self._is_outage = rule.is_outage
         self._state = state = StoreState(epoch, self._timeouts, CircuitBreaker() if fail_safe else None)
         self._reads, self._writes = [
@@ -346,7 +339,7 @@ class NearCache:
         except Exception as error:
             return self._fallback([key], error, leaves_miss).get(key, MISSING)
         self._state.look_ups.add("misses" if stored is MISSING else "hits")
-        if stored is MISSING and self._grace:
+        if stored is MISSING and self.fail_safe:
             self._engine.discard_stale(key)
         return stored
 
@@ -402,8 +395,8 @@ class NearCache:
             found: bool = result((yield StoreCall(self._reads, ask, stores)))
         except Exception as error:
             self._check_may_fail(error)
-            return self._loads.get_stale(key, self._grace) is not MISSING
-        if not found and self._grace:
+            return self._loads.get_stale(key, self.fail_safe) is not MISSING
+        if not found and self.fail_safe:
             self._engine.discard_stale(key)
         return found
 
@@ -566,7 +559,7 @@ class NearCache:
         try:
             return result(outcome)
         except Exception as error:
-            if result_if_dropped is MISSING or not self.drop_writes:
+            if result_if_dropped is MISSING:
                 raise
             self._check_may_fail(error)
             return result_if_dropped
@@ -674,14 +667,14 @@ class NearCache:
 
     def _without_stale(self, keys: list[Any], found: dict[Any, Any]) -> dict[Any, Any]:
         """Drop the stale copies of ``keys`` that were not found, and return ``found``."""
-        for key in keys if self._grace else ():
+        for key in keys if self.fail_safe else ():
             if key not in found:
                 self._engine.discard_stale(key)
         return found
 
     def _lifetime(self, key: Any) -> tuple[float, float]:
         """Return the TTL of the copy of ``key``, and the seconds past it for which the copy stays in memory."""
-        return min(self.timeout, self._timeouts.left(key)), self._grace
+        return min(self.timeout, self._timeouts.left(key)), self.fail_safe
 
     def _answered(self, keys: Sequence[Any], found: Collection[Any]) -> None:
         """Count the look-ups of ``keys`` without a copy; the store had values for those in ``found``."""
@@ -719,7 +712,7 @@ class NearCache:
             raise error
         found, is_outage = {}, self._is_outage(error)
         if is_outage:
-            found = {key: self._loads.get_stale(key, self._grace) for key in keys}
+            found = {key: self._loads.get_stale(key, self.fail_safe) for key in keys}
             found = {key: stale for key, stale in found.items() if stale is not MISSING}
         self._count_misses_if(not (leaves_misses and is_outage), [key for key in keys if key not in found])
         self._check_may_fail(error)

@@ -23,26 +23,19 @@ OWN: Final = (
         django=None,
     ),
     Option("l1_timeout", options.seconds, 60.0, "the maximum lifetime of a copy in seconds"),
-    Option("l2_timeout", options.seconds, 1.0, "the timeout of the other cache's sockets in seconds"),
     Option(
         "fail_safe",
-        options.flag,
-        False,
-        "whether copies are returned while the other cache fails, for `GRACE` seconds after their expiry",
-    ),
-    Option("grace", options.seconds, 300.0, "seconds after the expiry of a copy for which `FAIL_SAFE` returns it"),
-    Option(
-        "writes_without_l2",
-        options.one_of("drop", "refuse"),
-        "drop",
-        "with `FAIL_SAFE`, whether a write that fails is dropped or raises the exception",
+        options.seconds_or_zero,
+        0.0,
+        "seconds after its expiry for which a copy is returned while the other cache fails; with it, writes that fail "
+        "are dropped",
     ),
     Option(
         *("default_timeout", options.or_none(finite_timeout), None, "the default timeout of the other cache"),
         django=None,
     ),
 )
-WITHOUT: Final = ("cull_frequency", "key_prefix", "fill_grace", "background_context")
+WITHOUT: Final = ("cull_frequency", "key_prefix", "grace")
 
 DJANGO_TIERED: Final = Options.of_backend("django", OWN, WITHOUT)
 FLASK_TIERED: Final = Options.of_backend("flask", OWN, WITHOUT)

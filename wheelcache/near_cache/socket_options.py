@@ -1,4 +1,4 @@
-"""The socket timeout options of well-known caches. By default, none of them limits how long a socket waits."""
+"""The socket timeouts of well-known caches, where the site sets none. Without them, a socket waits forever."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ try:
     from redis.retry import Retry
 except ImportError:
     """No cache of Redis can be made."""
+
+SOCKET_TIMEOUT: Final = 1.0
+"""The seconds for which a socket waits, unless the options of the store specify a timeout."""
 
 DJANGO_REDIS: Final = "django_redis.cache.RedisCache"
 PYMEMCACHE: Final = "django.core.cache.backends.memcached.PyMemcacheCache"
@@ -31,9 +34,9 @@ class SocketOptions:
     without_retries: bool = False
     prefixes: tuple[str, ...] = ("",)
 
-    def bounded(self, seconds: float) -> dict[str, Any]:
-        """Return the options of a cache whose sockets wait at most ``seconds``."""
-        found: dict[str, Any] = dict.fromkeys(self.timeouts, seconds)
+    def bounded(self) -> dict[str, Any]:
+        """Return the options of a cache whose sockets wait at most ``SOCKET_TIMEOUT``."""
+        found: dict[str, Any] = dict.fromkeys(self.timeouts, SOCKET_TIMEOUT)
         if self.without_retries:
             found["retry"] = Retry(NoBackoff(), 0)
         return {f"{prefix}{name}": value for prefix in self.prefixes for name, value in found.items()}
@@ -61,7 +64,8 @@ def well_known(kind: Any) -> str | None:
     return next((path for path in paths if path in SOCKET_OPTIONS), None)
 
 
-def socket_options(kind: Any, seconds: float) -> dict[str, Any]:
-    """Return the options of a cache of class ``kind`` whose sockets wait at most ``seconds``; empty if unknown."""
+def socket_options(kind: Any) -> dict[str, Any]:
+    """Return the options of a cache of class ``kind`` whose sockets wait at most ``SOCKET_TIMEOUT``; empty if the class
+    is unknown."""
     path = well_known(kind)
-    return {} if path is None else SOCKET_OPTIONS[path].bounded(seconds)
+    return {} if path is None else SOCKET_OPTIONS[path].bounded()

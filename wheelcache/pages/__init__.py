@@ -10,7 +10,7 @@ The path of a request:
 - ``watched``, ``reads``, ``notes``: which parts of the request the application has read.
 - ``blanks``, ``csrf_tokens``: places of a page that are different for each visitor.
 - ``rehearsing``, ``rehearsal``, ``comparison``: stores pages and compares them, but serves none of them.
-- ``django_pages``, ``flask_pages``: what each framework adds.
+- ``django_pages``, ``flask_pages``: the additions of each framework. ``site`` passes some of them to all parts.
 
 To add an option: a field of ``Options`` in ``options``, with its line in the docstring there. Every part has the same
 ``Options``. To add a reason for which a page is not stored: a ``Refusal`` in ``reasons``. To add a figure: a field of
@@ -27,11 +27,22 @@ from wheelcache.engine.guests import lazy_names
 if TYPE_CHECKING:
     from wheelcache.pages.http_cache import HTTPCache
     from wheelcache.pages.notes import NOTES_KEY, PageNotes
-    from wheelcache.pages.page_rules import bypass, grace, ttl, without_cookies
+    from wheelcache.pages.page_rules import bypass, fail_safe, grace, ttl, without_cookies
     from wheelcache.pages.page_stats import PageStats
     from wheelcache.pages.query import TRACKING
 
-__all__ = ["NOTES_KEY", "TRACKING", "HTTPCache", "PageNotes", "PageStats", "bypass", "grace", "ttl", "without_cookies"]
+__all__ = [
+    "NOTES_KEY",
+    "TRACKING",
+    "HTTPCache",
+    "PageNotes",
+    "PageStats",
+    "bypass",
+    "fail_safe",
+    "grace",
+    "ttl",
+    "without_cookies",
+]
 
 __getattr__ = lazy_names(
     __name__,
@@ -42,6 +53,7 @@ __getattr__ = lazy_names(
         "PageStats": "wheelcache.pages.page_stats",
         "TRACKING": "wheelcache.pages.query",
         "bypass": "wheelcache.pages.page_rules",
+        "fail_safe": "wheelcache.pages.page_rules",
         "grace": "wheelcache.pages.page_rules",
         "ttl": "wheelcache.pages.page_rules",
         "without_cookies": "wheelcache.pages.page_rules",

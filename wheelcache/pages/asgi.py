@@ -105,6 +105,12 @@ class AsgiRequest:
     def raw(self, names: tuple[bytes, ...]) -> Raw:
         return (*map(self._values.get, names),)
 
+    def repeated(self) -> AsgiRequest:
+        scope = self.without_client(frozenset()).scope
+        own = {name: self.scope[name] for name in ("headers", "client") if name in self.scope}
+        scope = {**scope, **own}
+        return AsgiRequest(self.key, scope, self._values, is_plain=False, has_session=self.has_session)
+
     def without_client(self, fields: frozenset[bytes]) -> AsgiRequest:
         headers = named_headers(self, fields)
         scope = {name: self.scope[name] for name in KEPT_FOR_RENEWAL if name in self.scope}
@@ -134,7 +140,7 @@ class AsgiCache:
         self._sessions = options.sessions
         self._find_session = self._sessions.find_in_bytes
         self._mode = pages.mode
-        self._tokens = options.tokens
+        self._tokens = pages.storing.site.tokens
         self._lost = options.lost
         self._tasks: set[asyncio.Task[None]] = set()
 

@@ -9,6 +9,7 @@ all words that differ look like times, it is not counted before.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from wheelcache.pages.rehearsal import EQUAL, Answer, Difference, Kind, compare, unclear
@@ -42,6 +43,8 @@ class Comparison:
         is_new: whether the page was stored just now, so that the visitor got this page.
         rerun: begins a run after some seconds, or reports at once that none is possible. It receives the seconds, the
             function for the answer, and the bytes that all answers take.
+        repeat: begins a run with the request of the visitor, as ``rerun`` does; None if there is none. If its answer is
+            like those of the reruns, the time has made the difference, and not the visitor.
         report: receives the outcome, and the former one if it is a correction.
         end: called once, when nothing more follows.
     """
@@ -53,6 +56,7 @@ class Comparison:
         is_keyed: bool,
         is_new: bool,
         rerun: Callable[[float, Heard, int], object],
+        repeat: Callable[[float, Heard, int], object] | None = None,
         report: Callable[[Difference, Difference | None], object],
         end: Callable[[], object],
     ) -> None:
@@ -61,6 +65,7 @@ class Comparison:
         self._is_keyed = is_keyed
         self._is_new = is_new
         self._begin_rerun = rerun
+        self._repeat = repeat
         self._report = report
         self._end = end
         self._reruns: list[Answer] = []
@@ -110,10 +115,25 @@ class Comparison:
             self._rerun(LATER)
         elif number < MOST_RERUNS:
             self._rerun(0.0)
+        elif self._repeat is not None:
+            self._repeat(0.0, partial(self._repeated, found), 0)
         else:
-            self._report(found, None)
-            self._outcome = found
-            self._rerun(LATER)
+            self._wrong(found)
+
+    def _repeated(self, found: Difference, answer: Answer | str) -> None:
+        """Go on with the answer to a repeated request of the visitor."""
+        if isinstance(answer, Answer):
+            again = compare(answer, answer, self._reruns, is_keyed=False)
+            if again.kind is Kind.NOISE:
+                self._finish(found._replace(kind=Kind.OUTDATED))
+                return
+        self._wrong(found)
+
+    def _wrong(self, found: Difference) -> None:
+        """Report a wrong page, and compare it again later."""
+        self._report(found, None)
+        self._outcome = found
+        self._rerun(LATER)
 
     def _finish(self, found: Difference) -> None:
         if found != self._outcome:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from io import BytesIO
 from types import CodeType
@@ -50,12 +50,13 @@ from wheelcache.pages.asgi import AsgiCache
 from wheelcache.pages.blanks import Blanked
 from wheelcache.pages.csrf_tokens import FIELD, OUTSIDE, SETS_COOKIE, CsrfTokens, IssuedTokens, record_tokens
 from wheelcache.pages.django_reruns import save_no_session
-from wheelcache.pages.http_cache import HTTPCache
+from wheelcache.pages.http_cache import PageCache
 from wheelcache.pages.inside import compare, noting_asgi, noting_wsgi
 from wheelcache.pages.notes import NOTES_KEY, UNEXPECTED, PageNotes
-from wheelcache.pages.options import Options, options_of_function
+from wheelcache.pages.options import Options, checked_options, options_of_function
 from wheelcache.pages.reads import Reads, record_writes, stop_recording
 from wheelcache.pages.reasons import Refusal, refusal
+from wheelcache.pages.site import Site
 from wheelcache.pages.watched import (
     Copy,
     Watch,
@@ -85,8 +86,8 @@ CSRF_COOKIE: Final = "CSRF_COOKIE"
 """The entry of META with the visitor's secret."""
 
 
-class _PageCache(HTTPCache):
-    """The HTTP cache of a Django site."""
+class DjangoPages(PageCache):
+    """The HTTP cache of a Django site, which ``page_cache`` makes."""
 
     def wsgi(self, app: WsgiApp) -> WsgiCache:
         return super().wsgi(noting_wsgi(app))
@@ -108,10 +109,10 @@ class SiteOptions(Options):
 
 
 @options_of_function(SiteOptions)
-def page_cache(name: str = "pages", **options: Any) -> HTTPCache:
+def page_cache(name: str = "pages", **options: Any) -> PageCache:
     """Return the HTTP cache of this site, for ``wsgi.py`` and ``asgi.py``.
 
-    >>> application = page_cache(stale_while_revalidate=30).wsgi(get_wsgi_application())
+    >>> application = page_cache(grace=30).wsgi(get_wsgi_application())
 
     Put other WSGI or ASGI middleware around the cache: see ``pages.inside``.
 
@@ -124,46 +125,56 @@ def page_cache(name: str = "pages", **options: Any) -> HTTPCache:
     Raises:
         ImproperlyConfigured: if ``PageMiddleware`` is not the first of ``MIDDLEWARE``, or if ``session_cookies`` does
             not contain the cookie of Django's session.
-        TypeError, ValueError: see ``HTTPCache``. Code in ``ignore_reads_by`` is imported if Django's apps are loaded,
-            otherwise at the first request.
+        TypeError, ValueError: if an option is unknown or invalid. Code in ``ignore_reads_by`` is imported if Django's
+            apps are loaded, otherwise at the first request.
     """
+    return make_cache(Site(has_companion=True), name, options)
+
+
+def make_cache(site: Site, name: str, given: Mapping[str, Any]) -> PageCache:
+    """Make the HTTP cache of a site: see ``page_cache``."""
     first = next(iter(settings.MIDDLEWARE), None)
     if first != COMPANION:
         raise ImproperlyConfigured(
             f"MIDDLEWARE must begin with {COMPANION!r}, not with {first!r}, because an HTTP cache is in front of the "
             "site. Visitors would get pages in the language of others."
         )
-    fills = checks.flag("csrf_tokens", options.pop("csrf_tokens", True))
+    fills = checks.flag("csrf_tokens", given.get("csrf_tokens", True))
     fills = fills and not settings.CSRF_USE_SESSIONS and record_tokens()
     cookies = [settings.SESSION_COOKIE_NAME]
     if not fills:
         cookies.append(settings.CSRF_COOKIE_NAME)
+    defaults = {
+        "cookies": cookies,
+        "session_cookies": [settings.SESSION_COOKIE_NAME],
+        "figures_dir": figures_directory(),
+    }
+    options = checked_options(SiteOptions, name, {**defaults, **given})
+    _check_cookies(options)
     use_release()
-    cache = _PageCache(
-        name,
-        **{
-            "cookies": cookies,
-            "session_cookies": [settings.SESSION_COOKIE_NAME],
-            "companion": True,
-            "tokens": CsrfTokens() if fills else None,
-            "figures_dir": figures_directory(),
-            **options,
-        },
-    )
-    named = cache.options.sessions.names
+    if apps.ready:
+        options.ignored.load()
+    facts: dict[str, Any] = {
+        "tokens": CsrfTokens() if fills else None,
+        # LocaleMiddleware chooses the language by it.
+        "value_cookies": frozenset([settings.LANGUAGE_COOKIE_NAME.encode()]),
+    }
+    return DjangoPages(options, replace(site, **facts))
+
+
+def _check_cookies(options: Options) -> None:
+    """Check the names of cookies in options against the settings of the site."""
+    named = options.sessions.names
     if settings.SESSION_COOKIE_NAME.encode() not in named:
         raise ImproperlyConfigured(
             f"session_cookies must contain {settings.SESSION_COOKIE_NAME!r}, the SESSION_COOKIE_NAME of the site, not "
             f"only {sorted(map(bytes.decode, named))!r}"
         )
-    lost = cache.options.lost
+    lost = options.lost
     if lost is not None and settings.CSRF_COOKIE_NAME.encode() in lost.names:
         raise ImproperlyConfigured(
             f"without_cookies() in rules must not name the cookie of CSRF tokens: {settings.CSRF_COOKIE_NAME!r}"
         )
-    if apps.ready:
-        cache.options.ignored.load()
-    return cache
 
 
 def cache_for_commands() -> list[Cache]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from functools import wraps
 from inspect import getattr_static, unwrap
 from itertools import product
@@ -31,14 +32,15 @@ from werkzeug.test import run_wsgi_app
 from werkzeug.utils import cached_property
 from werkzeug.wrappers import Request
 
-from wheelcache import pages as http_cache
 from wheelcache.engine import options as checks
 from wheelcache.flask_backend.app_contexts import figures_directory
+from wheelcache.pages.http_cache import PageCache
 from wheelcache.pages.inside import compare, noting_wsgi
 from wheelcache.pages.notes import NOTES_KEY, UNEXPECTED, PageNotes
-from wheelcache.pages.options import Options, options_of_init
+from wheelcache.pages.options import Options, checked_options, options_of_init
 from wheelcache.pages.reads import record_writes, stop_recording
 from wheelcache.pages.reasons import refusal
+from wheelcache.pages.site import Site
 from wheelcache.pages.watched import (
     Watch,
     WatchedAttribute,
@@ -74,10 +76,10 @@ PAGES: Final = "wheelcache.pages"
 View = TypeVar("View", bound=Callable[..., Any])
 
 
-class HTTPCache(http_cache.HTTPCache):
+class HTTPCache(PageCache):
     """A shared HTTP cache (RFC 9111) in front of a Flask app.
 
-    >>> pages = HTTPCache(stale_while_revalidate=30)
+    >>> pages = HTTPCache(grace=30)
     >>> pages.init_app(app)
     >>> @app.get("/news")
     ... @pages.cached(60)
@@ -89,7 +91,12 @@ class HTTPCache(http_cache.HTTPCache):
         options: see ``wheelcache.pages.options.Options``. Pages with ``Vary: Cookie`` depend on the session and on the
             cookies that were read, unless ``cookies`` says otherwise. The default of ``figures_dir`` is the directory
             of the app, so the cache cannot be used before ``init_app``.
+
+    Raises:
+        TypeError, ValueError: if an option is unknown or invalid.
     """
+
+    _site = Site(has_companion=True)
 
     @options_of_init(Options)
     def __init__(
@@ -98,17 +105,11 @@ class HTTPCache(http_cache.HTTPCache):
         *,
         cookies: Iterable[str] | None = (SESSION,),
         session_cookies: Iterable[str] = (SESSION,),
-        companion: bool = True,
         **options: Any,
     ) -> None:
-        self._sessions = frozenset(session_cookies)
-        self._given = {
-            "name": name,
-            "cookies": cookies,
-            "session_cookies": self._sessions,
-            "companion": companion,
-            **options,
-        }
+        given = {"cookies": cookies, "session_cookies": session_cookies, **options}
+        self.options = checked_options(Options, name, given)
+        self._is_in_app_directory = "figures_dir" not in options
         self._is_ready = False
 
     def init_app(self, app: Flask) -> None:
@@ -118,22 +119,26 @@ class HTTPCache(http_cache.HTTPCache):
 
         Raises:
             ValueError: if ``session_cookies`` does not contain the cookie of the app's session.
-            TypeError, ValueError, FileUnusable: (a RuntimeError) if an option is invalid.
+            FileUnusable: (a RuntimeError) if ``figures_dir`` cannot be used.
         """
         session = app.config["SESSION_COOKIE_NAME"]
-        if session not in self._sessions:
+        named = self.options.sessions.names
+        if session.encode() not in named:
             raise ValueError(
                 f"session_cookies must contain {session!r}, the SESSION_COOKIE_NAME of the app, not only "
-                f"{sorted(self._sessions)!r}"
+                f"{sorted(map(bytes.decode, named))!r}"
             )
         if not self._is_ready:
-            super().__init__(**{"figures_dir": figures_directory(app), **self._given})
+            options = self.options
+            if self._is_in_app_directory:
+                options = replace(options, figures_dir=figures_directory(app))
+            super().__init__(options, self._site)
             self._is_ready = True
         app.extensions.setdefault(PAGES, []).append(self)
         opens_session = unwrap(type(app.session_interface).open_session)
         own = {f"cookie {session}": opens_session.__globals__, **dict.fromkeys(READ_BY_ROUTING, vars(routing))}
         attributes: dict[str, Any] = {"_own": own}
-        if self._given.get("ignore_reads_by"):
+        if self.options.ignore_reads_by:
             # Werkzeug caches them. A view would not read what code whose reads do not count has read before.
             found = [(name, getattr_static(app.request_class, name)) for name in ("access_route", "user_agent")]
             attributes |= {name: property(each.fget) for name, each in found if isinstance(each, cached_property)}

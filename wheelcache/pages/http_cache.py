@@ -12,50 +12,45 @@ from wheelcache.pages import wsgi as wsgi_driver
 from wheelcache.pages.figures import Figures
 from wheelcache.pages.keys import ALL, host_tag, prefix_tag
 from wheelcache.pages.mode import ON, REHEARSE, Mode
-from wheelcache.pages.options import Options, options_of_init
+from wheelcache.pages.options import Options, checked_options, options_of_init
 from wheelcache.pages.page_stats import PageStats
 from wheelcache.pages.pages import Pages
 from wheelcache.pages.rehearsing import Rehearsal
+from wheelcache.pages.site import Site
 from wheelcache.pages.stored_pages import StoredPages, weigh
 from wheelcache.pages.storing import Storing
 from wheelcache.runtime import lifecycle
 
 
-class HTTPCache:
+class PageCache:
     """Stores whole responses of an application, and answers from them as RFC 9111 allows it.
-
-    >>> pages = HTTPCache(max_bytes=64 * 2**20)
-    >>> application = pages.wsgi(application)
 
     The application's header ``Cache-Control`` determines how long a response may be used. Without a lifetime, a
     response is not stored.
 
     Args:
-        options: see ``Options``.
-
-    Raises:
-        TypeError, ValueError: if an option is unknown or invalid.
+        options: the checked options.
+        site: the site behind the cache.
     """
 
-    @options_of_init(Options)
-    def __init__(self, name: str = "pages", **options: Any) -> None:
-        self.options = Options(name, **options)
-        clock, mode = self.options.clock, Mode(ON if self.options.rehearse is None else REHEARSE)
+    def __init__(self, options: Options, site: Site) -> None:
+        self.options = options
+        clock, mode = site.clock, Mode(ON if options.rehearse is None else REHEARSE)
         self.cache = Cache(
-            name,
-            max_weight=self.options.max_bytes,
+            options.name,
+            max_weight=options.max_bytes,
             weigher=weigh,
             jitter=0.0,
-            figures_dir=self.options.figures_dir,
+            figures_dir=options.figures_dir,
             clock=clock,
         )
-        rehearsal = Rehearsal(self.options)
+        rehearsal = Rehearsal(options, site)
         figures = Figures(rehearsal.counts, mode.change)
-        stored = StoredPages(self.cache, self.options, figures)
+        stored = StoredPages(self.cache, options, figures)
         turns = self.cache.engine.keep_pages(
             figures, clock, purge=stored.purge_target, before_clear=partial(stored.purge, ALL)
         )
-        storing = Storing(self.options, stored, mode, figures, rehearsal)
+        storing = Storing(options, site, stored, mode, figures, rehearsal)
         self.pages = Pages(storing, turns)
         self._renewed = (stored, storing.shared_pages, rehearsal, turns)
         lifecycle.HELD.add_weakly(self)
@@ -127,3 +122,21 @@ class HTTPCache:
         if in_child:
             for each in self._renewed:
                 each.after_fork_in_child()
+
+
+class HTTPCache(PageCache):
+    """The HTTP cache of an application without a framework: see ``PageCache``.
+
+    >>> pages = HTTPCache(max_bytes=64 * 2**20)
+    >>> application = pages.wsgi(application)
+
+    Args:
+        options: see ``Options``.
+
+    Raises:
+        TypeError, ValueError: if an option is unknown or invalid.
+    """
+
+    @options_of_init(Options)
+    def __init__(self, name: str = "pages", **options: Any) -> None:
+        super().__init__(checked_options(Options, name, options), Site())

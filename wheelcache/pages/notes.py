@@ -7,8 +7,8 @@ For each run of the application whose response may be stored, the driver puts a 
 >>> if notes is not None:
 ...     notes.vary_on(headers=["X-Forwarded-Proto"], cookies=["theme"])
 
-With ``HTTPCache(companion=True)``, a page is stored only if the application has called ``vary_on`` during the run,
-without arguments if the page depends on nothing else.
+A framework's companion calls ``vary_on`` during each run, without arguments if the page depends on nothing else. Behind
+it, pages whose run has not called it are not stored.
 """
 
 from __future__ import annotations

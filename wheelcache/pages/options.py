@@ -2,12 +2,13 @@
 
 ``HTTPCache``, Django's ``page_cache`` and Flask's ``HTTPCache`` accept them by keyword, and have these rows in their
 signatures, so that editors and ``help`` show them. The options are checked once, and every part of the cache gets the
-same object. A new option is a row here, its line below ``Args``, and its use.
+same object. A new option is a row here, its line below ``Args``, and its use. Facts that a framework knows by itself
+are no options: see ``site``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cache
 from inspect import Parameter, Signature, signature
@@ -15,18 +16,17 @@ from pathlib import Path
 from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar, cast, get_type_hints
 
 from wheelcache.engine import options as checks
-from wheelcache.pages.blanks import Tokens
 from wheelcache.pages.cache_status import CacheStatus
-from wheelcache.pages.page_rules import PageRule, PageRules
-from wheelcache.pages.query import QueryRules
-from wheelcache.pages.reads import IgnoredReads
+from wheelcache.pages.page_rules import PageRule, PageRules, listed
+from wheelcache.pages.query import QueryRules, parameter_names
+from wheelcache.pages.reads import IgnoredReads, dotted_paths
 from wheelcache.pages.request import LostCookies, Sessions
 from wheelcache.pages.variants import Normalization
-from wheelcache.runtime.clock import Clock, SystemClock
 
 P = ParamSpec("P")
 R = TypeVar("R")
 S = TypeVar("S")
+Given = TypeVar("Given", bound="Options")
 
 
 def _names(option: str, given: Any) -> list[str]:
@@ -47,35 +47,27 @@ class Options:
         name: the name of the cache in log lines and figures.
         max_bytes: the maximum size of all pages together, in bytes.
         max_body: the maximum size of the body of one page, in bytes.
-        stale_while_revalidate, stale_if_error: seconds for which a page may be used after its lifetime, while it is
-            renewed in the background and when the application fails; for pages that do not specify them.
+        grace: the seconds after the lifetime of a page during which visitors get it while it is renewed in the
+            background; for pages that do not have ``stale-while-revalidate``.
+        fail_safe: the seconds after its lifetime during which they get it if the application fails; for pages that do
+            not have ``stale-if-error``.
         cookies: the cookies on which pages with ``Vary: Cookie`` depend; None for the whole header.
         session_cookies: a request with one of these cookies gets only pages that depend on it, or on all cookies.
-        languages: the languages of the site; other languages that a client accepts are ignored. None to ignore none.
-        companion: whether a page is stored only if the application reports the cookies and headers on which it depends:
-            see ``notes``.
-        tokens: for companions: fills the blanks of pages that have tokens of their visitors: see ``blanks``.
         wait: the maximum seconds that a request waits while another request runs the application for the same page.
-        serve_stale_after: the seconds after which a request gets a page that may be used instead of an error
-            (``stale_if_error``), while the application takes longer to renew it; None to wait.
+        serve_stale_after: the seconds after which a request gets a page that ``fail_safe`` allows, while the
+            application takes longer to renew it; None to wait.
         ignore_query: the query parameters that neither the application nor the key of a page sees; ``TRACKING`` names
             those of analytics and advertising. A trailing ``*`` stands for any text.
-        sort_query: whether query parameters are sorted by their names, for the application and for the key.
         rules: the site's rules for its paths: see ``page_rules``.
         rehearse: the share, above 0 and up to 1, of the requests that would have been hits whose answers are compared
             with the stored page. No page is served: see ``rehearsal``. None to serve pages.
-        ignore_reads: request headers and entries of the environ that a companion does not count as dependencies.
-        ignore_reads_by: dotted names of middleware and functions whose reads it does not count.
-        authorized: whether responses to requests with Authorization are stored if they have ``public``, ``s-maxage`` or
-            ``must-revalidate`` (RFC 9111, 3.5).
-        invalidate: whether a successful POST, PUT, PATCH or DELETE removes the pages of its URL. Pass False if
-            strangers can make such requests and must not empty the cache with them.
+        ignore_reads_by: in Django and Flask, the dotted paths of middleware and functions whose reads of the request do
+            not make a page depend on what they read.
         cache_status: whether responses have a Cache-Status (RFC 9211), which gives the reason if a response is not
             stored; "short" to leave out this ``detail``.
         shared_purges: whether a purge takes effect in all processes of this machine that have an HTTP cache of this
             name.
         figures_dir: the directory in which the processes of a site publish their figures, as for ``Cache``.
-        clock, wall_clock: return seconds: a steady clock, and the time since 1970.
 
     Attributes:
         normalization: turns values of headers into parts of keys.
@@ -87,34 +79,25 @@ class Options:
         status: writes the header Cache-Status.
     """
 
-    name: str = "pages"
+    name: Annotated[str, checks.text] = "pages"
     _: KW_ONLY
     max_bytes: Annotated[int, checks.count] = 64 << 20
     max_body: Annotated[int, checks.count] = 1 << 20
-    stale_while_revalidate: Annotated[float, checks.seconds_or_zero] = 0
-    stale_if_error: Annotated[float, checks.seconds_or_zero] = 0
+    grace: Annotated[float, checks.seconds_or_zero] = 0
+    fail_safe: Annotated[float, checks.seconds_or_zero] = 0
     cookies: Annotated[Iterable[str] | None, checks.or_none(_names)] = None
     session_cookies: Annotated[Iterable[str], _names] = ()
-    languages: Annotated[Iterable[str] | None, checks.or_none(_names)] = None
-    companion: Annotated[bool, checks.flag] = False
-    tokens: Tokens | None = None
     wait: Annotated[float, checks.seconds] = 10
     serve_stale_after: Annotated[float | None, checks.or_none(checks.seconds)] = None
-    ignore_query: Iterable[str] = ()
-    sort_query: bool = False
-    rules: Iterable[tuple[str, PageRule]] = ()
+    ignore_query: Annotated[Iterable[str], parameter_names] = ()
+    rules: Annotated[Iterable[tuple[str, PageRule]], listed] = ()
     rehearse: Annotated[float | None, checks.or_none(checks.share)] = None
-    ignore_reads: Iterable[str] = ()
-    ignore_reads_by: Iterable[str] = ()
-    authorized: Annotated[bool, checks.flag] = True
-    invalidate: Annotated[bool, checks.flag] = True
+    ignore_reads_by: Annotated[Iterable[str], dotted_paths] = ()
     cache_status: Annotated[bool | str, _cache_status] = True
     shared_purges: Annotated[bool, checks.flag] = False
-    figures_dir: Path | None = None
-    clock: Clock = SystemClock.steady
-    wall_clock: Clock = SystemClock.travelling_time
+    figures_dir: Annotated[Path | None, checks.path_or_none] = None
 
-    # Made of them; the constructors check the options without a check above.
+    # Made of them.
     normalization: Normalization = field(init=False)
     page_rules: PageRules | None = field(init=False)
     lost: LostCookies | None = field(init=False)
@@ -140,25 +123,21 @@ class Options:
         }
 
     def _made(self) -> dict[str, Any]:
-        cookies, languages, sessions = map(_encoded, (self.cookies, self.languages, self.session_cookies))
+        cookies, sessions = map(_encoded, (self.cookies, self.session_cookies))
         rules = PageRules(self.rules)
         lost = rules.lost_cookies()
         if kept := lost & (sessions or set()):
             raise ValueError(
                 f"without_cookies() in rules must not name the cookie of a session: {checks.shown(min(kept).decode())}"
             )
-        query = QueryRules(self.ignore_query, sort=self.sort_query)
         return {
             # A page that varies by cookie depends on the session, whichever of the cookies that is.
-            "normalization": Normalization(
-                None if cookies is None else cookies | (sessions or set()),
-                None if languages is None else frozenset(map(bytes.lower, languages)),
-            ),
+            "normalization": Normalization(None if cookies is None else cookies | (sessions or set())),
             "page_rules": rules if rules.rules else None,
             "lost": LostCookies(rules) if lost else None,
             "sessions": Sessions(sessions or frozenset()),
-            "query": query if self.ignore_query or self.sort_query else None,
-            "ignored": IgnoredReads(self.ignore_reads, self.ignore_reads_by),
+            "query": QueryRules(self.ignore_query) if self.ignore_query else None,
+            "ignored": IgnoredReads(self.ignore_reads_by),
             "status": CacheStatus(self.cache_status),
         }
 
@@ -171,6 +150,19 @@ def _checks(kind: type) -> list[tuple[str, checks.Check]]:
 
 def _encoded(names: Iterable[str] | None) -> frozenset[bytes] | None:
     return None if names is None else frozenset(name.encode() for name in names)
+
+
+def checked_options(kind: type[Given], name: str, given: Mapping[str, Any]) -> Given:
+    """Return options of a class of options.
+
+    Raises:
+        TypeError: if an option is unknown; the message has the most similar one.
+        TypeError, ValueError: if an option is invalid.
+    """
+    message = checks.unknown(given, signature(kind).parameters, f"the HTTP cache {checks.shown(name)}")
+    if message is not None:
+        raise TypeError(message)
+    return kind(name, **given)
 
 
 def options_of_init(

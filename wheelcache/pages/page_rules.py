@@ -26,7 +26,7 @@ class PageRule:
         ttl: the lifetime for this cache, in seconds, instead of that of the headers; None to use theirs.
         value_cookies: the cookies that say nothing about the visitor, such as the one of the language: see ``ttl``.
         bypasses: whether its requests bypass the cache.
-        grace: the seconds for which the page may be stale if it does not specify them; None for those of the policy.
+        grace, fail_safe: the seconds of the options of these names for the page; None for those of the cache.
         lost_cookies: the cookies that the application neither receives nor sets; None for no such rule.
     """
 
@@ -34,6 +34,7 @@ class PageRule:
     value_cookies: frozenset[bytes] = frozenset()
     bypasses: bool = False
     grace: float | None = None
+    fail_safe: float | None = None
     lost_cookies: frozenset[bytes] | None = None
 
     @property
@@ -44,7 +45,9 @@ class PageRule:
         if self.ttl is not None:
             names = [name.decode() for name in sorted(self.value_cookies)]
             return f"ttl({self.ttl:g}, cookies={json.dumps(names)})" if names else f"ttl({self.ttl:g})"
-        return "bypass()" if self.bypasses else f"grace({self.grace or 0:g})"
+        if self.fail_safe is not None:
+            return f"fail_safe({self.fail_safe:g})"
+        return "bypass()" if self.grace is None else f"grace({self.grace:g})"
 
 
 NO_RULE: Final = PageRule()
@@ -75,11 +78,20 @@ def bypass() -> PageRule:
 
 
 def grace(seconds: float) -> PageRule:
-    """Set ``stale-while-revalidate`` and ``stale-if-error`` of pages that do not specify them.
+    """Set the time after the lifetime of a page during which visitors get it while it is renewed.
 
-    ``must-revalidate`` and ``proxy-revalidate`` still forbid stale pages.
+    A page that has ``stale-while-revalidate`` keeps it. ``must-revalidate`` and ``proxy-revalidate`` still forbid stale
+    pages.
     """
     return PageRule(grace=options.seconds_or_zero("the number in grace()", seconds))
+
+
+def fail_safe(seconds: float) -> PageRule:
+    """Set the time after the lifetime of a page during which visitors get it if the application fails.
+
+    A page that has ``stale-if-error`` keeps it: see ``grace``.
+    """
+    return PageRule(fail_safe=options.seconds_or_zero("the number in fail_safe()", seconds))
 
 
 def without_cookies(*names: str) -> PageRule:
@@ -111,9 +123,7 @@ class PageRules:
         TypeError, ValueError: if a rule is invalid; the message names it.
     """
 
-    def __init__(self, rules: Iterable[tuple[str, PageRule]] = ()) -> None:
-        if isinstance(rules, str | bytes) or not isinstance(rules, Iterable):
-            raise TypeError(f"rules must be a list of pairs, {ACCEPTED}, not {options.shown(rules)}")
+    def __init__(self, rules: Iterable[tuple[str, PageRule]]) -> None:
         self.given = [*rules]
         self.rules = [_checked(f"rules[{index}]", rule) for index, rule in enumerate(self.given)]
 
@@ -134,6 +144,7 @@ class PageRules:
             value_cookies=lifetime.value_cookies,
             bypasses=any(rule.bypasses for rule in found),
             grace=next((rule.grace for rule in found if rule.grace is not None), None),
+            fail_safe=next((rule.fail_safe for rule in found if rule.fail_safe is not None), None),
             lost_cookies=next((rule.lost_cookies for rule in found if rule.lost_cookies is not None), None),
         )
 
@@ -146,6 +157,14 @@ ACCEPTED: Final = 'such as ("/news/*", ttl(60)), ("/account/*", bypass()) or ("a
 
 Matcher = Callable[[str], bool]
 
+
+def listed(option: str, given: Any) -> list[Any]:
+    """Check that the rules are in a list or another iterable. Return a list."""
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise TypeError(f"{option} must be a list of pairs, {ACCEPTED}, not {options.shown(given)}")
+    return list(given)
+
+
 _COOKIE: Final = re.compile(r"[!#-'*+.^-z|~0-9A-Z-]+")
 _HOST: Final = re.compile(r"(\[[0-9a-f:.*]+\]|[^\[\]:@]+)(:[0-9*]+)?")
 
@@ -156,7 +175,7 @@ def _checked(name: str, given: Any) -> tuple[Matcher, Matcher, PageRule]:
         raise TypeError(f"{name} must be a pair of a pattern and a rule, {ACCEPTED}, not {options.shown(given)}")
     pattern, rule = given
     if not isinstance(rule, PageRule):
-        accepted = "ttl(seconds), bypass(), grace(seconds) or without_cookies(name)"
+        accepted = "ttl(seconds), bypass(), grace(seconds), fail_safe(seconds) or without_cookies(name)"
         raise TypeError(f"{name}, for {options.shown(pattern)}, must have {accepted}, not {options.shown(rule)}")
     host, slash, path = pattern.removeprefix("//").partition("/")
     if not slash or pattern.startswith("///") or "://" in pattern or "?" in pattern:

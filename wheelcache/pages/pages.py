@@ -324,8 +324,6 @@ class Pages:
         if bypassing is not None:
             return self._forward(request, "bypass", refusal("bypass", bypassing))
         authorized = not is_plain and request.value(b"authorization") is not None
-        if authorized and not options.authorized:
-            return self._forward(request, "bypass", AUTHORIZATION)
         selected = selected or self._select(request)
         key, page, _ = selected
         if key is None:
@@ -336,7 +334,7 @@ class Pages:
         hit = None if page is None else self._hit(key, page, now)
         if hit is not None and hit.page.blanks is None:
             return hit
-        tokens, cookie, has_odd_secret = options.tokens, request.cookie, False
+        tokens, cookie, has_odd_secret = storing.site.tokens, request.cookie, False
         if tokens is not None and cookie is not None:
             secret = tokens.secret(cookie.decode("latin-1"))
             if secret is None and (page is None or page.blanks is not None):
@@ -376,7 +374,7 @@ class Pages:
             return self._new_run(request, key, selected.why, page, None)
         if not request.is_safe:
             return self._forward(request, "bypass", UNSAFE)
-        if options.companion and cookie and not are_usual(cookie):
+        if storing.site.has_companion and cookie and not are_usual(cookie):
             return self._forward(request, "bypass", UNUSUAL_COOKIES)
         return _Miss(key, selected.why, page)
 

@@ -1,4 +1,4 @@
-"""The query of a request as the application and the key of its page see it: without ignored parameters, and sorted.
+"""The query of a request as the application and the key of its page see it: without ignored parameters.
 
 The application does not see ignored parameters either. Otherwise, a link in the stored page could contain the value
 that one visitor sent.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from operator import itemgetter
 from string import hexdigits
 from typing import Any, Final
 
@@ -47,37 +46,28 @@ class QueryRules:
     it keeps, and changes nothing in a query that it has returned.
 
     Args:
-        ignore: the decoded names of ignored parameters; ``utm_*`` is a prefix.
-        sort: whether parameters are sorted by their decoded names. Those with the same name keep their order.
-
-    Raises:
-        TypeError, ValueError: if ``ignore_query`` or ``sort_query``, as the options are called, is invalid.
+        ignore: the decoded names of ignored parameters; ``utm_*`` is a prefix. ``parameter_names`` has checked them.
     """
 
-    def __init__(self, ignore: Iterable[str] = (), *, sort: bool = False) -> None:
-        names = _checked(ignore)
+    def __init__(self, ignore: Iterable[str]) -> None:
+        # As they appear in decoded queries, one character for each byte.
+        names = [name.encode().decode("latin-1") for name in ignore]
         self._names = frozenset(name for name in names if not name.endswith("*"))
         self._prefixes = tuple(name[:-1] for name in names if name.endswith("*"))
-        self._sorts = options.flag("sort_query", sort)
         candidates = [*map(re.escape, self._prefixes), *(f"{re.escape(name)}(?![^=&])" for name in self._names)]
         # Most queries have no ignored parameter, and this finds it out in half of the time.
-        self._may_have_ignored = re.compile(f"&(?:{'|'.join([*candidates, _ENCODED] if names else ['(?!)'])})").search
+        self._may_have_ignored = re.compile(f"&(?:{'|'.join([*candidates, _ENCODED])})").search
 
     def normalized(self, query: str) -> str:
         """Return the query that the application and the key see."""
         if len(query) > LONGEST_URL:
             # The request bypasses the cache.
             return query
-        may_have_ignored = query and self._may_have_ignored("&" + query)
-        if not (may_have_ignored or (self._sorts and "&" in query)):
+        if not query or not self._may_have_ignored("&" + query):
             return query
         parameters = query.split("&")
-        named = [*zip(_names(parameters), parameters, strict=True)]
-        if may_have_ignored:
-            named = [pair for pair in named if not self._is_ignored(pair[0])]
-        if self._sorts:
-            named.sort(key=itemgetter(0))
-        return "&".join([parameter for _, parameter in named])
+        named = zip(_names(parameters), parameters, strict=True)
+        return "&".join([parameter for name, parameter in named if not self._is_ignored(name)])
 
     def _is_ignored(self, name: str) -> bool:
         return name in self._names or name.startswith(self._prefixes)
@@ -94,8 +84,7 @@ def _names(parameters: list[str]) -> list[str]:
     return "".join([first, *decoded]).split(_SEPARATOR)
 
 
-def _checked(given: Any) -> list[str]:
-    """Check ``ignore_query``. Return the names as they appear in decoded queries, one character for each byte."""
+def parameter_names(option: str, given: Any) -> list[str]:
+    """Check an option that is a collection of names of parameters."""
     accepted = 'a list of parameter names, such as "ref" or "utm_*" (a star only at the end, after a prefix)'
-    names = options.names("ignore_query", given, accepted, lambda name: name.rstrip("*") and "*" not in name[:-1])
-    return [name.encode().decode("latin-1") for name in names]
+    return options.names(option, given, accepted, lambda name: name.rstrip("*") and "*" not in name[:-1])

@@ -23,7 +23,6 @@ from typing import Any, Final, NamedTuple
 
 from wheelcache.engine.options import names as checked_names
 from wheelcache.engine.options import shown
-from wheelcache.pages.variants import environ_name
 
 WHY: Final = "wheelcache.why"
 """The key of a ``Reads`` in the environ and in the scope, which makes the run record its reads."""
@@ -63,23 +62,16 @@ class IgnoredReads:
     """Reads that do not make a page depend on what was read.
 
     Args:
-        names: request headers and entries of the environ, such as "User-Agent" and "REMOTE_ADDR".
         by: the dotted paths of middleware and functions that read for other purposes than the page, such as logging.
             ``load`` imports them. A value that such code keeps on the request must not be used for the page.
 
     Attributes:
         paths: the dotted paths.
         is_loaded: whether ``load`` has nothing left to import.
-
-    Raises:
-        TypeError, ValueError: if ``ignore_reads`` or ``ignore_reads_by``, as the options are called, is invalid.
     """
 
-    def __init__(self, names: Iterable[str] = (), by: Iterable[str] = ()) -> None:
-        accepted = "a list of request headers and entries of the environ, such as 'User-Agent' and 'REMOTE_ADDR'"
-        self._names = frozenset(map(_entry, checked_names("ignore_reads", names, accepted, _is_name)))
-        accepted = "a list of dotted paths of middleware and functions, such as 'site.middleware.AccessLog'"
-        self.paths = checked_names("ignore_reads_by", by, accepted, _is_path)
+    def __init__(self, by: Iterable[str] = ()) -> None:
+        self.paths = list(by)
         self._code: frozenset[CodeType] = frozenset()
         self.is_loaded = not self.paths
 
@@ -93,16 +85,15 @@ class IgnoredReads:
             self._code = frozenset(code for path in self.paths for code in _code_at(path))
             self.is_loaded = True
 
-    def contain(self, name: str, reader: FrameType, ends: Collection[CodeType]) -> bool:
+    def contain(self, reader: FrameType, ends: Collection[CodeType]) -> bool:
         """Return whether a read is ignored.
 
         Args:
-            name: the entry of the environ, or a name that no entry has.
             reader: the frame that reads.
             ends: the code that calls the next layer.
         """
-        if name in self._names or not self._code:
-            return name in self._names
+        if not self._code:
+            return False
         for frame in _layer(reader, ends):
             if frame.f_code in self._code:
                 return True
@@ -112,16 +103,14 @@ class IgnoredReads:
         return False
 
 
-def _is_name(name: str) -> bool:
-    return name.isascii() and name.replace("-", "_").isidentifier() and ("_" not in name or name.isupper())
+def dotted_paths(option: str, given: Any) -> list[str]:
+    """Check an option that is a collection of dotted paths of middleware and functions."""
+    accepted = "a list of dotted paths of middleware and functions, such as 'site.middleware.AccessLog'"
+    return checked_names(option, given, accepted, _is_path)
 
 
 def _is_path(path: str) -> bool:
     return "." in path and all(part.isidentifier() for part in path.split("."))
-
-
-def _entry(name: str) -> str:
-    return name if "_" in name else environ_name(name.encode())
 
 
 def _code_at(path: str) -> set[CodeType]:

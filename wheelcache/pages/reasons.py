@@ -246,7 +246,7 @@ REASONS: Final[Mapping[str, Reason]] = {
     ),
     "environ": _reason(
         "The application read the whole environ or scope, or an unusual part of it.",
-        f"{_READ_LESS} If it is the same for all visitors, such as the port: ignore_reads=['SERVER_PORT'].",
+        f"{_READ_LESS} The same helps if all visitors have the same value, such as the port of the server.",
         "reads SERVER_PROTOCOL",
         "reads the whole scope",
     ),

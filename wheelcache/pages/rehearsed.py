@@ -17,6 +17,7 @@ from wheelcache.pages.page import Reply
 from wheelcache.pages.reasons import Refusal
 from wheelcache.pages.rehearsal import Answer, answer_of
 from wheelcache.pages.request import Request
+from wheelcache.pages.site import Site
 
 Begin = Callable[["Rehearsed"], object]
 """Begins a run without a client."""
@@ -44,13 +45,14 @@ class Rehearsed:
         self,
         request: Request,
         options: Options,
+        site: Site,
         announcement: Announcement = NO_ANNOUNCEMENT,
         *,
         has_client: bool = True,
         lost: frozenset[bytes] = frozenset(),
     ) -> None:
         self.request = request
-        self.notes = PageNotes(options.ignored, most_blanked=None if options.tokens is None else options.max_body)
+        self.notes = PageNotes(options.ignored, most_blanked=None if site.tokens is None else options.max_body)
         self.notes.is_rerun = not has_client
         self.has_client = has_client
         self.announcement = announcement

@@ -27,6 +27,7 @@ from wheelcache.pages.rehearsal import Answer, Difference, Kind, answer_of, uncl
 from wheelcache.pages.rehearsed import Begin, Rehearsed
 from wheelcache.pages.request import Request, is_conditional
 from wheelcache.pages.rules import Response
+from wheelcache.pages.site import Site
 from wheelcache.pages.variants import cookies
 from wheelcache.runtime.shared_objects import Lazy
 from wheelcache.timers.timers import Timers
@@ -116,12 +117,13 @@ class Rehearsal:
         options: the options of the cache. ``rehearse`` is also the share of the stored pages that are compared.
     """
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, site: Site) -> None:
         self._options = options
+        self._site = site
         self._share = options.rehearse or DEFAULT_SHARE
         self._lock = threading.Lock()
         # Made for the first difference.
-        self._timers = Lazy(partial(Timers, TICK, _call, clock=options.clock))
+        self._timers = Lazy(partial(Timers, TICK, _call, clock=site.clock))
         self.after_fork_in_child()
 
     # Counts.
@@ -174,7 +176,7 @@ class Rehearsal:
         key = f"{request.key} {values}"
         if Need(IGNORE_QUERY) in found.needs:
             key = key.replace(request.query, _tracking.normalized(request.query), 1)
-        now, until = self._options.clock(), self._would_be_stored.find(key)
+        now, until = self._site.clock(), self._would_be_stored.find(key)
         if until is not None and now < until:
             return True
         self._would_be_stored.add(key, now + LIFETIME)
@@ -215,7 +217,10 @@ class Rehearsal:
         most = self._options.max_body
         ignored = found.lost | notes.token_cookies
         answer = answer_of(response.status, response.headers, body, ignored=ignored, most=most, tokens=notes.tokens)
-        compared = Compared(view, found.fields, is_keyed=False, is_new=True, lost=found.lost, row=found.row)
+        again = request.repeated()
+        compared = Compared(
+            view, found.fields, is_keyed=False, is_new=True, lost=found.lost, row=found.row, repeated=again
+        )
         self._compare(request, request.without_client(found.fields), answer, begin, answer, compared)
 
     def _of_another_server(self, run: Tried) -> Difference | None:
@@ -267,7 +272,7 @@ class Rehearsal:
         if not is_chosen or not _is_comparable(request):
             return None
         announcement = self._options.status.forwarded("bypass", REHEARSAL)
-        run = Rehearsed(request, self._options, announcement)
+        run = Rehearsed(request, self._options, self._site, announcement)
         if request.traces is not None:
             request.traces.is_comparing = True
 
@@ -282,7 +287,7 @@ class Rehearsal:
         rule = NO_RULE if rules is None else rules.of(request.host, request.path)
         # A page that depends on a cookie, but is for visitors without it, is one for all of them.
         sent = cookies(reduced.cookie or b"") or {}
-        is_keyed = not sent.keys() <= rule.value_cookies
+        is_keyed = not sent.keys() <= rule.value_cookies | self._site.value_cookies
         return Compared(page.view, page.fields, is_keyed=is_keyed, is_new=is_new, pattern=self._patterns.get(page.view))
 
     def _compare(
@@ -296,9 +301,14 @@ class Rehearsal:
         """
         try:
             reruns = _Reruns(self, request, reduced, begin, compared)
-            is_keyed, is_new = compared.is_keyed, compared.is_new
             Comparison(
-                stored, is_keyed=is_keyed, is_new=is_new, rerun=reruns.begin, report=reruns.report, end=reruns.end
+                stored,
+                is_keyed=compared.is_keyed,
+                is_new=compared.is_new,
+                rerun=reruns.begin,
+                repeat=None if compared.repeated is None else reruns.repeat,
+                report=reruns.report,
+                end=reruns.end,
             ).begin(answer)
         except Exception:
             logger.exception("An answer was not compared with the stored page.")
@@ -315,7 +325,7 @@ class Rehearsal:
         with self._lock:
             if view in self._reruns or len(self._reruns) < MOST_ROWS:
                 self._reruns[view] = self._reruns.get(view, 0) + 1
-        return Rehearsed(request, self._options, has_client=False, lost=lost)
+        return Rehearsed(request, self._options, self._site, has_client=False, lost=lost)
 
     def start(self, begin: Begin, run: Rehearsed) -> None:
         """Begin a rerun, or as soon as others have ended."""
@@ -378,6 +388,7 @@ class Compared(NamedTuple):
         pattern: the pattern of a rule for its view; None if it is unknown.
         lost: the cookies that it would lose with the rules that it needs.
         row: the row of its obstacles; "" if it was stored.
+        repeated: the request of the visitor; None if it is not repeated.
     """
 
     view: str | None
@@ -387,6 +398,7 @@ class Compared(NamedTuple):
     pattern: str | None = None
     lost: frozenset[bytes] = frozenset()
     row: str = ""
+    repeated: Request | None = None
 
 
 class _Reruns:
@@ -416,7 +428,15 @@ class _Reruns:
             heard("too many comparisons at the same time")
             return
         self._size = self._size or size
-        request = self._request.without_client(self._compared.fields)
+        self._begin_run(self._request.without_client(self._compared.fields), delay, heard)
+
+    def repeat(self, delay: float, heard: Heard, size: int) -> None:
+        """Begin a run with the request of the visitor."""
+        if self._compared.repeated is not None:
+            self._begin_run(self._compared.repeated, delay, heard)
+
+    def _begin_run(self, request: Request, delay: float, heard: Heard) -> None:
+        rehearsal = self._rehearsal
         run = rehearsal.new_run(request, self._compared.view, self._compared.lost)
 
         def ended(answer: Answer | str) -> None:
@@ -454,7 +474,7 @@ class _Reruns:
             self._traces.is_comparing = False
 
 
-VERDICTS: Final = {Kind.EQUAL: PROVED, Kind.NOISE: PROVED, Kind.OUTDATED: REFUTED, Kind.WRONG: REFUTED}
+VERDICTS: Final = {Kind.EQUAL: PROVED, Kind.NOISE: PROVED, Kind.OUTDATED: PROVED, Kind.WRONG: REFUTED}
 """The kinds of counts for the outcomes of comparisons with a ``row``."""
 
 

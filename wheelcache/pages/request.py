@@ -141,6 +141,9 @@ class Request(Protocol):
     def raw(self, names: tuple[bytes, ...]) -> Raw:
         """Return the values of headers."""
 
+    def repeated(self) -> Request:
+        """Return a copy of the request without its body, for a run without a client."""
+
     def without_client(self, fields: frozenset[bytes]) -> Request:
         """Return a request for the same page that contains nothing of the client: see ``named_headers``."""
 

@@ -186,8 +186,7 @@ class Freshness:
     Attributes:
         age: the age at its arrival, in seconds.
         lifetime: seconds from the response's creation; None if it specifies none.
-        while_revalidate, if_error: seconds after the lifetime for which it may be used during a renewal, or instead of
-            an error.
+        grace, fail_safe: seconds after the lifetime for which it may be used during a renewal, or instead of an error.
         always_validate: whether it must be validated before every use.
         has_validator: whether the application can validate it.
         serves_authorized: whether it may answer requests with Authorization.
@@ -197,8 +196,8 @@ class Freshness:
 
     age: float
     lifetime: float | None
-    while_revalidate: float
-    if_error: float
+    grace: float
+    fail_safe: float
     always_validate: bool
     has_validator: bool
     serves_authorized: bool
@@ -214,7 +213,7 @@ class Freshness:
     @property
     def usable_for(self) -> float:
         """The age, in seconds, up to which the response may be used without validation."""
-        return (self.lifetime or 0.0) + max(self.while_revalidate, self.if_error)
+        return (self.lifetime or 0.0) + max(self.grace, self.fail_safe)
 
     def use(self, age: float) -> Use:
         """Return how the response may be used at this age."""
@@ -223,11 +222,11 @@ class Freshness:
             return Use.VALIDATED
         if age < lifetime:
             return Use.FRESH
-        return Use.WHILE_REVALIDATING if age < lifetime + self.while_revalidate else Use.VALIDATED
+        return Use.WHILE_REVALIDATING if age < lifetime + self.grace else Use.VALIDATED
 
     def may_replace_an_error(self, age: float) -> bool:
         """Return whether the response may be used at this age instead of an error of the application."""
-        return not self.always_validate and self.lifetime is not None and age < self.lifetime + self.if_error
+        return not self.always_validate and self.lifetime is not None and age < self.lifetime + self.fail_safe
 
 
 VALIDATORS: Final = frozenset((b"etag", b"last-modified"))
@@ -239,8 +238,8 @@ def freshness(
     wall: float,
     seconds: float,
     rule: PageRule = NO_RULE,
-    while_revalidate: float = 0.0,
-    if_error: float = 0.0,
+    grace: float = 0.0,
+    fail_safe: float = 0.0,
 ) -> Freshness:
     """Return the freshness of a response that has just arrived.
 
@@ -248,27 +247,29 @@ def freshness(
         wall: the time of day of its arrival.
         seconds: the time that the application took.
         rule: the site's rule for the page.
-        while_revalidate, if_error: see ``Freshness``, for a response that does not specify them.
+        grace, fail_safe: see ``Freshness``, for a response that does not specify them.
     """
     lines, given = response.lines, response.control.directives
     age = delta_seconds(lines[b"age"][0].split(b",")[0].strip()) if b"age" in lines else 0
     if not NEVER_STALE.isdisjoint(given):
-        while_revalidate = if_error = 0.0
+        grace = fail_safe = 0.0
     else:
-        if rule.grace is not None or b"s-maxage" in given:
+        if b"s-maxage" in given:
             # RFC 9111, 5.2.2.10: s-maxage alone forbids it. RFC 5861 allows what the response itself specifies.
-            while_revalidate = if_error = rule.grace or 0.0
+            grace = fail_safe = 0.0
+        grace = grace if rule.grace is None else rule.grace
+        fail_safe = fail_safe if rule.fail_safe is None else rule.fail_safe
         if b"stale-while-revalidate" in given:
-            while_revalidate = _seconds_of(given[b"stale-while-revalidate"], while_revalidate)
+            grace = _seconds_of(given[b"stale-while-revalidate"], grace)
         if b"stale-if-error" in given:
-            if_error = _seconds_of(given[b"stale-if-error"], if_error)
+            fail_safe = _seconds_of(given[b"stale-if-error"], fail_safe)
     own = _lifetime(response, wall)
     has_rule = rule.ttl is not None and response.status in GIVEN_LIFETIME
     return Freshness(
         age=(age or 0) + seconds,
         lifetime=rule.ttl if has_rule else own,
-        while_revalidate=while_revalidate,
-        if_error=if_error,
+        grace=grace,
+        fail_safe=fail_safe,
         always_validate=b"no-cache" in given,
         has_validator=not VALIDATORS.isdisjoint(lines),
         serves_authorized=not ALLOW_AUTHORIZED.isdisjoint(given),

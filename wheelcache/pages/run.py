@@ -109,9 +109,8 @@ class Run:
     ) -> None:
         self.request = request
         self.key = key
-        options = storing.options
-        most = None if options.tokens is None else options.max_body
-        self.notes = PageNotes(options.ignored, self._traces(storing), most_blanked=most)
+        most = None if storing.site.tokens is None else storing.options.max_body
+        self.notes = PageNotes(storing.options.ignored, self._traces(storing), most_blanked=most)
         self.stored = stored
         self.turn = turn
         self.has_client = True
@@ -191,7 +190,7 @@ class Run:
         if page.length not in (None, self._size):
             self.give_up(WRONG_LENGTH)
             return
-        body, tokens = b"".join(self._chunks), self._storing.options.tokens
+        body, tokens = b"".join(self._chunks), self._storing.site.tokens
         if page.blanks is not None:
             blanked = self.notes.blanked
             if blanked is None or blanked.body != body:

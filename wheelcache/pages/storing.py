@@ -26,6 +26,7 @@ from wheelcache.pages.reasons import Refusal, refusal
 from wheelcache.pages.rehearsing import Rehearsal
 from wheelcache.pages.request import Request
 from wheelcache.pages.rules import Response
+from wheelcache.pages.site import Site
 from wheelcache.pages.stored_pages import UNSAFE, StoredPages
 from wheelcache.pages.variants import COOKIE, accepted_encodings, cookie_field, cookies
 
@@ -52,30 +53,32 @@ class Storing:
     """Stores the responses of an application, as far as the rules allow it.
 
     Args:
+        site: the site behind the cache.
         stored: the stored pages.
         mode: what the cache does with stored pages.
         rehearsal: the results of a rehearsal.
 
     Attributes:
-        options, stored, mode, figures, rehearsal: as given.
+        options, site, stored, mode, figures, rehearsal: as given.
         shared_pages: the pages that may lose cookies: those that are not for one visitor, as far as the Cache-Control
             of their last response says. The first visitor of any other page gets it with all cookies, since it may turn
             out to be private.
         clock, wall: return seconds: on a steady clock, and since 1970.
     """
 
-    __slots__ = ("clock", "figures", "mode", "options", "rehearsal", "shared_pages", "stored", "wall")
+    __slots__ = ("clock", "figures", "mode", "options", "rehearsal", "shared_pages", "site", "stored", "wall")
 
     def __init__(
-        self, options: Options, stored: StoredPages, mode: Mode, figures: Figures, rehearsal: Rehearsal
+        self, options: Options, site: Site, stored: StoredPages, mode: Mode, figures: Figures, rehearsal: Rehearsal
     ) -> None:
         self.options = options
+        self.site = site
         self.stored = stored
         self.mode = mode
         self.figures = figures
         self.rehearsal = rehearsal
         self.shared_pages = Facts[bool]()
-        self.clock, self.wall = options.clock, options.wall_clock
+        self.clock, self.wall = site.clock, site.wall_clock
 
     # Replies.
 
@@ -94,7 +97,7 @@ class Storing:
         return answer
 
     def _filled(self, page: Page, request: Request) -> Filled | None:
-        tokens = self.options.tokens
+        tokens = self.site.tokens
         if page.blanks is None or tokens is None:
             return None
         secret = tokens.secret((request.cookie or b"").decode("latin-1"))
@@ -163,9 +166,9 @@ class Storing:
         page.fill(body if page.blanks is None else page.blanks.body)
         if request.cookie and (shown := shown_cookie(page, request.cookie, request)) is not None:
             yield shown
-        if self.options.tokens is not None:
+        if self.site.tokens is not None:
             is_compressed = page.blanks is None and content_coding(page.headers) == GZIP
-            foreign = self.options.tokens.refused(page.body, is_compressed=is_compressed)
+            foreign = self.site.tokens.refused(page.body, is_compressed=is_compressed)
             if foreign is not None:
                 yield foreign
 
@@ -217,8 +220,8 @@ class Storing:
             wall=self.wall(),
             seconds=seconds,
             rule=rule,
-            while_revalidate=options.stale_while_revalidate,
-            if_error=options.stale_if_error,
+            grace=options.grace,
+            fail_safe=options.fail_safe,
         )
 
     def _page(
@@ -247,17 +250,17 @@ class Storing:
             lost: the cookies that the page would lose by rules that do not exist yet.
         """
         yield from notes.refusals
-        if self.options.companion and not notes.is_keyed:
+        if self.site.has_companion and not notes.is_keyed:
             yield NO_COMPANION
-        if self.options.tokens is not None and may_hide_tokens(page.headers):
+        if self.site.tokens is not None and may_hide_tokens(page.headers):
             yield HIDDEN
         page.fields |= notes.fields.difference(map(cookie_field, lost)) if lost else notes.fields
         if page.blanks is not None and COOKIE in page.fields:
             yield WHOLE_COOKIE
         if request.has_session and COOKIE not in page.fields and not page.fields >= self.options.sessions.fields:
             yield SESSION
-        if page.freshness.value_cookies is not None and (why := _of_visitor(page, request)) is not None:
-            yield why
+        if page.freshness.value_cookies is not None:
+            yield from _of_visitor(page, request, page.freshness.value_cookies | self.site.value_cookies)
         if not request.is_safe:
             yield UNSAFE
         if b"accept-encoding" in page.fields and (why := _refused_encoding(page, request)) is not None:
@@ -326,7 +329,7 @@ class Storing:
 
     def invalidate(self, request: Request, status: int, headers: Headers) -> None:
         """Remove the pages that a successful request with an unsafe method has outdated."""
-        if not (self.options.invalidate and rules.is_invalidating(request.method, status)):
+        if not rules.is_invalidating(request.method, status):
             return
         outdated = {self.stored.tag_of(request.host, request.path, request.query)}
         for name in (b"location", b"content-location"):
@@ -362,20 +365,22 @@ def _without_tokens(response: Response, blanked: Blanked | None) -> Response:
     return Response(response.status, [pair for pair in response.headers if not blanked.is_of_the_visitor(pair)])
 
 
-def _of_visitor(page: Page, request: Request) -> Refusal | None:
-    """Return the reason if the page depends on a cookie that the visitor has, and only a rule gives it a lifetime.
+def _of_visitor(page: Page, request: Request, value_cookies: frozenset[bytes]) -> Iterator[Refusal]:
+    """Yield the reason if the page depends on a cookie that the visitor has, and only a rule gives it a lifetime.
 
     The author of such a page did not say that it may be used again: it may show the visitor's basket.
+
+    Args:
+        value_cookies: see ``Site``.
     """
-    values, header = page.freshness.value_cookies or (), request.cookie
+    header = request.cookie
     if header is None:
-        return None
+        return
     # A header that frameworks may read differently is refused elsewhere, if the page depends on a single cookie.
     for name in sorted(cookies(header) or {COOKIE: b""}):
-        if name not in values and (COOKIE in page.fields or cookie_field(name) in page.fields):
+        if name not in value_cookies and (COOKIE in page.fields or cookie_field(name) in page.fields):
             depends = f"depends on the cookie {name.decode('latin-1')}, which this visitor has"
-            return refusal("visitor", f"{depends}; only a rule gives it a lifetime", cookie=name)
-    return None
+            yield refusal("visitor", f"{depends}; only a rule gives it a lifetime", cookie=name)
 
 
 def _refused_encoding(page: Page, request: Request) -> Refusal | None:

@@ -109,12 +109,9 @@ class Normalization:
 
     Attributes:
         cookies: the cookies on which pages with ``Vary: Cookie`` depend; None for the whole header.
-        languages: the languages of the site, in lower case; other languages that a client accepts are ignored. None to
-            ignore none.
     """
 
     cookies: frozenset[bytes] | None = None
-    languages: frozenset[bytes] | None = None
 
     def fields(self, vary: Iterable[bytes]) -> frozenset[bytes]:
         """Return the fields on which a page with this Vary depends."""
@@ -148,22 +145,19 @@ class Normalization:
                     return None
                 value = b",".join(accepted)
             elif value is not None and field == b"accept-language":
-                value = self._language(value)
+                value = accepted_languages(value)
             found.append(value)
         return found
 
-    def _language(self, raw: bytes) -> bytes:
-        """Return the accepted languages in order, since sites may answer ``en, de`` and ``de, en`` differently.
 
-        A value that is invalid or too long is returned as it is: frameworks differ in what they make of it.
-        """
-        if len(raw) > LONGEST_LANGUAGES or not _LANGUAGES.fullmatch(raw):
-            return raw
-        wishes = raw.lower().translate(None, b" \t").split(b",")
-        if self.languages is not None:
-            primary = {language.partition(b"-")[0] for language in self.languages} | {b"*"}
-            wishes = [wish for wish in wishes if re.split(rb"[-;]", wish, maxsplit=1)[0] in primary]
-        return b",".join(wishes)
+def accepted_languages(raw: bytes) -> bytes:
+    """Return the accepted languages in their order, since sites may answer ``en, de`` and ``de, en`` differently.
+
+    A value that is invalid or too long is returned as it is: frameworks differ in what they make of it.
+    """
+    if len(raw) > LONGEST_LANGUAGES or not _LANGUAGES.fullmatch(raw):
+        return raw
+    return raw.lower().translate(None, b" \t")
 
 
 def accepted_encodings(raw: bytes) -> list[bytes] | None:

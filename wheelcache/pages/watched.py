@@ -117,7 +117,7 @@ class Watch:
         if what in self.noted and notes.traces is None:
             return False
         reader = self.reader(what)
-        if reader is None or notes.ignored.contain(what, reader, self.ends):
+        if reader is None or notes.ignored.contain(reader, self.ends):
             return False
         self.noted.add(what)
         if notes.traces is not None:
@@ -338,10 +338,7 @@ class WatchedPart:
         if name in frame.f_code.co_consts and asks_whether_it_exists(frame, name):
             return value
         copy, notes, places = self.copy(), self.watch.notes, self.uncalled.places
-        if not (
-            frame.f_globals.get("__name__") in self.watch.passing
-            or notes.ignored.contain(self.whole, frame, self.watch.ends)
-        ):
+        if not (frame.f_globals.get("__name__") in self.watch.passing or notes.ignored.contain(frame, self.watch.ends)):
             # A frame that passes the part on, or whose reads do not count, needs no note.
             if len(places) < MOST_UNCALLED:
                 copy._number = next(self._numbers)

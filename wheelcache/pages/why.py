@@ -164,7 +164,7 @@ def explained(url: str, first: Answer, second: Answer) -> Iterator[str]:
         yield from map(_place, written)
     found = dict.fromkeys(first.reads.found + second.reads.found)
     if found:
-        yield "The application read these parts of the request (ignore_reads and ignore_reads_by exempt some):"
+        yield "The application read these parts of the request (ignore_reads_by exempts some):"
         yield from map(_place, found)
     if first.reads.unread:
         yield _unread(sorted(first.reads.unread))
@@ -181,9 +181,8 @@ def _lifetime(page: Page) -> str:
         return "The application validates it before every use (no-cache)."
     fresh = max(0.0, (freshness.lifetime or 0.0) - freshness.age)
     return (
-        f"It is fresh for {fresh:.0f} s. After that, visitors get it for {freshness.while_revalidate:.0f} s while it "
-        f"is renewed (stale_while_revalidate), and for {freshness.if_error:.0f} s if the application fails "
-        "(stale_if_error)."
+        f"It is fresh for {fresh:.0f} s. After that, visitors get it for {freshness.grace:.0f} s while it "
+        f"is renewed (grace), and for {freshness.fail_safe:.0f} s if the application fails (fail_safe)."
     )
 
 

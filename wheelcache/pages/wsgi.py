@@ -52,6 +52,9 @@ REPLACED: Final = tuple(map(environ_name, CONDITIONS))
 NOT_SENT: Final = frozenset(name.decode() for name in FOR_THE_CACHE)
 NONE: Final[frozenset[str]] = frozenset()
 
+FROM_CLIENT: Final = ("HTTP_", "REMOTE_")
+NO_FIELDS: Final[frozenset[bytes]] = frozenset()
+
 READING: Final = frozenset(["read", "read1", "readinto", "readinto1", "readline", "readlines"])
 """The methods that read the body of a request."""
 
@@ -93,6 +96,11 @@ class WsgiRequest:
     def raw(self, names: tuple[bytes, ...]) -> Raw:
         return (*(self.environ.get(environ_name(name)) for name in names),)
 
+    def repeated(self) -> WsgiRequest:
+        own = {name: each for name, each in self.environ.items() if name.startswith(FROM_CLIENT)}
+        reduced = self.without_client(NO_FIELDS).environ | own
+        return WsgiRequest(self.key, reduced, is_plain=False, has_session=self.has_session)
+
     def without_client(self, fields: frozenset[bytes]) -> WsgiRequest:
         environ = self.environ
         kept = (
@@ -128,7 +136,7 @@ class WsgiCache:
         self._sessions = options.sessions
         self._find_session = self._sessions.find_in_text
         self._mode = pages.mode
-        self._tokens = options.tokens
+        self._tokens = pages.storing.site.tokens
         self._lost = options.lost
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:

@@ -6,7 +6,6 @@ from wheelcache.cache import Cache
 from wheelcache.django_backend.backend import WheelCache, wheel_caches
 from wheelcache.engine.option_table import Setting
 from wheelcache.watch.observers import page_caches
-from wheelcache.watch.options import is_inspectable
 
 
 def settings_of(name: str) -> list[Setting]:
@@ -21,12 +20,6 @@ def settings_of(name: str) -> list[Setting]:
         for alike in found.values()
         for setting, has_it in alike.items()
     ]
-
-
-def may_be_inspected(name: str) -> bool:
-    """Return whether every alias of the cache ``name`` has the option INSPECT, and there is one."""
-    found = [is_inspectable(cache.store.settings) for _, cache in wheel_caches() if cache.store.cache.name == name]
-    return any(found) and all(found)
 
 
 def _of_alias(cache: WheelCache) -> list[Setting]:

@@ -20,7 +20,7 @@ from django.views.decorators.csrf import csrf_exempt
 from wheelcache.watch.dashboard.dashboard import Dashboard
 from wheelcache.watch.dashboard.permissions import REFUSED, Permission, Permissions, granted_by
 from wheelcache.watch.dashboard.responses import HEADERS, PAGE, Request, Response, refusal, respond
-from wheelcache.watch.django_caches import caches_of_site, may_be_inspected, settings_of
+from wheelcache.watch.django_caches import caches_of_site, settings_of
 from wheelcache.watch.django_guard import dashboard_guard
 
 NOT_LOGGED_IN: Final = "You have to log in"
@@ -43,7 +43,7 @@ def answer(request: HttpRequest, path: str) -> HttpResponseBase:
         )
     host, home = request.get_host(), get_script_prefix()
     # The title is the address of the site: staging and production often share a settings module.
-    dashboard = Dashboard(f"{host}{home.rstrip('/')}", caches_of_site, settings_of, may_be_inspected)
+    dashboard = Dashboard(f"{host}{home.rstrip('/')}", caches_of_site, settings_of)
     return _sent(
         respond(
             Request(

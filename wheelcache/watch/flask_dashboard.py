@@ -18,7 +18,6 @@ from wheelcache.pages.flask_pages import PAGES
 from wheelcache.watch.dashboard.dashboard import Dashboard
 from wheelcache.watch.dashboard.permissions import granted_by
 from wheelcache.watch.dashboard.responses import PAGE, PATHS, Request, respond
-from wheelcache.watch.options import is_inspectable
 
 if TYPE_CHECKING:
     from wheelcache.flask_backend.engine_backend import EngineBackend
@@ -36,8 +35,7 @@ def dashboard(guard: Guard, *, name: str = "wheelcache", user: Callable[[], obje
         guard: called without arguments before every request to the dashboard, in the context of the request, so that
             it may use ``flask.request`` and ``session``; it may be a coroutine function. It returns the set of the
             user's permissions: "view_figures" lets the user view the page, "operate" also use its buttons, and
-            "inspect" also find entries of caches with the option ``inspect``; to delete found entries, the user needs
-            both. A response, such as a redirect to the login, is sent instead; the guard may also abort. Any other
+            "inspect" also find entries; to delete found entries, the user needs both. A response, such as a redirect to the login, is sent instead; the guard may also abort. Any other
             return value results in a 403, and is logged unless it is False or None.
         name: the name of the blueprint, and the prefix of its endpoints.
         user: called in the same way when a button is pressed, and returns the name of the user for the recent events.
@@ -73,7 +71,7 @@ def dashboard(guard: Guard, *, name: str = "wheelcache", user: Callable[[], obje
                 granted=granted,
                 user=_user if user is None else lambda: str(current_app.ensure_sync(user)()),
             ),
-            Dashboard(title, caches_of_app, _settings_of, _may_be_inspected),
+            Dashboard(title, caches_of_app, _settings_of),
         )
         return FlaskResponse(response.body, response.status, response.headers)
 
@@ -112,12 +110,6 @@ def caches_of_app() -> list[Cache]:
 def _settings_of(name: str) -> list[Setting]:
     """Return the settings of the cache ``name``."""
     return next((each.settings for each in _backends() if each.engine.name == name), [])
-
-
-def _may_be_inspected(name: str) -> bool:
-    """Return whether every backend with the cache ``name`` has the option ``inspect``, and there is one."""
-    found = [is_inspectable(each.settings) for each in _backends() if each.engine.name == name]
-    return any(found) and all(found)
 
 
 def _backends() -> list[EngineBackend]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from wheelcache.cache import Cache
-from wheelcache.watch.console import CommandFailed, Report, Table, date_of, printable, user_name
+from wheelcache.watch.console import CommandFailed, Report, date_of, printable, user_name
 from wheelcache.watch.publisher import INTERVAL
 from wheelcache.watch.rehearsal_results import Result, findings, result_of
 from wheelcache.watch.site import Own, Site
@@ -35,15 +35,25 @@ def rehearsal(caches: Sequence[Cache], name: str | None) -> Report:
     return Report(results, [part for each in results for part in _view(each)])
 
 
-def _view(result: Result) -> Iterator[str | Table]:
+def _view(result: Result) -> Iterator[str]:
     mode = "" if result["mode"] is None else f", mode {result['mode']}"
     yield result["sentence"]
     yield f"Cache {result['cache']!r}{mode}, since {date_of(result['since'])}"
-    yield Table([result["views"]], SHOWN)
+    yield from _rows(result["views"])
     yield from lines_of(result)
     if result["block"]:
         yield ""
         yield from map(printable, result["block"].split("\n"))
+
+
+def _rows(views: Sequence[Result]) -> Iterator[str]:
+    """Iterate over the lines of a table of the views. A terminal must not wrap the lines of the block below it, as it
+    does with those of a ``Table``."""
+    cells = [SHOWN, *([printable(row["view"]), *(f"{row[name]:,}" for name in SHOWN[1:])] for row in views)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for first, *others in cells:
+        numbers = (each.rjust(width) for each, width in zip(others, widths[1:], strict=True))
+        yield "  ".join([first.ljust(widths[0]), *numbers])
 
 
 def lines_of(result: Result) -> Iterator[str]:

@@ -282,7 +282,7 @@ def _has_full_page(cache: Recently) -> str:
     cause = f"the cookie {name!r}" if kind else f"Vary: {name}"
     return (
         f"{cause} on {pages[0].path} has more than {MOST_VARIANTS} values: {removed}; make the page depend on fewer "
-        "values, or name it in ignore_reads if the page does not show it"
+        "values, or if the page does not show it, name the code that reads it in ignore_reads_by"
     )
 
 

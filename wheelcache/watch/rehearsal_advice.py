@@ -33,7 +33,7 @@ NONE: Final = Outcome(0, 0.0, {})
 BYPASS: Final = "bypass()"
 
 _NAMES: Final = re.compile(r'"([^"]*)"')
-_FUNCTIONS: Final = re.compile(r"^(bypass|grace|ttl|without_cookies)\(")
+_FUNCTIONS: Final = re.compile(r"(bypass|fail_safe|grace|ttl|without_cookies)\(")
 
 
 class Trial(NamedTuple):
@@ -220,7 +220,9 @@ def _lines(trials: Iterable[Trial], options: Mapping[str, Any]) -> Iterator[Line
             proved[need] += each.proved
     for need, number in visits.items():
         if need.kind == IGNORE_READS_BY:
-            note = f"safe if no page shows what it reads; {proved[need]:,} reruns from another address gave the same page"
+            note = (
+                f"safe if no page shows what it reads; {proved[need]:,} reruns from another address gave the same page"
+            )
             yield Line(IGNORE_READS_BY, json.dumps(need.value), number, note)
         elif need.kind == IGNORE_QUERY:
             yield Line(IGNORE_QUERY, "*TRACKING", number)

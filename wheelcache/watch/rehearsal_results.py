@@ -72,7 +72,7 @@ def result_of(cache: str, outcomes: Mapping[tuple[str, str], Outcome], mode: str
     rows = sorted(views.values(), key=lambda row: (-row["wrong"], -row["visits"]))
     sums = {kind: sum(row[kind] for row in rows) for kind in COUNTED}
     since = min(each.since for each in outcomes.values())
-    verdict, sentence = _verdict(sums, advice, SystemClock.time() - since)
+    verdict, sentence = _verdict(sums, rows, advice, SystemClock.time() - since)
     block = "" if verdict == CANNOT_GAIN else block_of(advice.lines, sums["visits"])
     found = {"cache": cache, "mode": mode, "since": since, "verdict": verdict, "sentence": sentence, "block": block}
     return {**found, **sums, "views": rows}
@@ -114,19 +114,21 @@ def described(reason: str, detail: str) -> str:
     return cause[0].lower() + cause[1:].removesuffix(".")
 
 
-def _verdict(sums: Mapping[str, int], advice: Advice, seconds: float) -> tuple[str, str]:
+def _verdict(sums: Mapping[str, int], rows: list[Result], advice: Advice, seconds: float) -> tuple[str, str]:
     """Return the verdict, and the same as a sentence."""
     visits, hits, compared, wrong = (sums[kind] for kind in ("visits", "hits", "compared", "wrong"))
     if visits < ENOUGH:
         return WAIT, f"Wait: {_visits(visits)} in {_duration(seconds)} {'is' if visits == 1 else 'are'} too few."
     possible = sum(each.visits for each in advice.trials if each.stuck is None and not each.refuted)
-    if hits + max(possible, advice.gains) < FEW * visits and not wrong:
-        return CANNOT_GAIN, f"This site cannot gain: {_main_obstacle(sums, advice)}."
+    right = hits - sum(row["hits"] for row in rows if row["wrong"])
+    if right + max(possible, advice.gains) < FEW * visits:
+        why = f"{wrong:,} of {compared:,} compared answers were wrong" if wrong else _main_obstacle(sums, advice)
+        return CANNOT_GAIN, f"This site cannot gain: {why}."
     share = share_of(hits, visits)
     begin = f"{wrong:,} of {compared:,} compared answers were wrong" if wrong else ""
     if advice.lines:
-        after = share_of(hits + advice.gains, visits)
-        rise = f"hits rise from {share} to {after} of {_visits(visits)}"
+        after = share_of(right + advice.gains, visits)
+        rise = f"hits go from {share} to about {after} of {_visits(visits)}"
         return APPLY, f"Apply this and rehearse again: {f'{begin}, and ' if begin else ''}{rise}."
     if wrong:
         return APPLY, f"Fix these views and rehearse again: {begin}."
@@ -164,7 +166,7 @@ def _duration(seconds: float) -> str:
     for unit, size in (("day", 86_400), ("hour", 3600), ("minute", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}s"
-    return f"{seconds:.0f} seconds"
+    return f"{max(seconds, 1.0):.0f} seconds"
 
 
 def findings(result: Result, *, shows_texts: bool) -> Iterator[tuple[str, list[str]]]:

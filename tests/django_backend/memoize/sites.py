@@ -14,7 +14,7 @@ _locations = map("memoize {}".format, count())
 
 
 def wheel(**params):
-    options = {"JITTER": 0, "LOG_INTERVAL": None, **params.pop("OPTIONS", {})}
+    options = {"JITTER": 0, **params.pop("OPTIONS", {})}
     return {"BACKEND": WHEEL, "LOCATION": next(_locations), "OPTIONS": options, **params}
 
 
@@ -23,7 +23,7 @@ def locmem():
 
 
 def tiered():
-    return {"BACKEND": TIERED, "LOCATION": next(_locations), "OPTIONS": {"L2": "second", "LOG_INTERVAL": None}}
+    return {"BACKEND": TIERED, "LOCATION": next(_locations), "OPTIONS": {"L2": "second"}}
 
 
 class Counted:

@@ -99,7 +99,7 @@ def test_a_function_receives_the_previous_value_and_may_keep_it(clock, site):
 @needs("fill_waits")
 @pytest.mark.parametrize("grace", [{f"memoize.{__name__}": 30, "memoize.other": 0}, {"memoize.": 30}])
 def test_with_fill_grace_the_first_caller_computes_and_the_others_get_the_old_value(clock, in_thread, grace):
-    options = {"JITTER": 0, "LOG_INTERVAL": None, "FILL_WAIT": {"memoize.": 1000}, "FILL_GRACE": grace}
+    options = {"JITTER": 0, "FILL_WAIT": {"memoize.": 1000}, "GRACE": grace}
     caches_setting = {"default": wheel(BACKEND=WHEEL, OPTIONS=options)}
     began, may_end, received = threading.Event(), threading.Event(), []
 
@@ -137,7 +137,7 @@ def test_wrong_arguments_of_the_decorator_are_errors_when_it_decorates():
         "timeout must be a number of seconds": lambda: memoize("60"),
         "cache must be a string, not": lambda: memoize(cache=caches),
         "by_language must be True or False": lambda: memoize(by_language="en"),
-        "fail_safe needs grace": lambda: memoize(fail_safe=True),
+        "fail_safe must be a number of seconds > 0": lambda: memoize(fail_safe=True),
         "load_timeout must be": lambda: memoize(load_timeout=-1),
         "with reusable results, not the generator": lambda: memoize()(generator),
         "below any other decorators": lambda: memoize()(property(generator)),

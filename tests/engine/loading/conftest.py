@@ -20,7 +20,7 @@ def make(clock, removals):
     made = []
 
     def make_cache(**options):
-        given = {"ttl": 10, "jitter": 0, "log_interval": None}
+        given = {"ttl": 10, "jitter": 0}
         given["on_removal"] = lambda *removal: removals.append(removal)
         made.append(Cache(clock=clock, **{**given, **options}))
         return made[-1]

@@ -171,9 +171,10 @@ def test_a_fresh_value_that_is_refreshed_ahead_is_passed_as_well(cache, clock, t
 
 
 @pytest.mark.parametrize("how", ["deleted", "expired", "cleared"])
-def test_a_value_that_is_gone_is_not_passed(make, clock, twin, how):
+def test_a_value_that_is_gone_is_not_passed(make, clock, twin, ticks, how):
     # The wheel does not remove the expired entry.
-    twin.cache = cache = make(interval=1000)
+    ticks(1000)
+    twin.cache = cache = make()
     cache.set("k", "old", 10)
     {"deleted": lambda: cache.delete("k"), "expired": lambda: clock.advance(10), "cleared": cache.clear}[how]()
     assert twin.get_or_load("k", lambda previous: [previous]) == [None]

@@ -1,4 +1,4 @@
-"""The context of loads in the background: ``background_context``, and the switch that keeps them with their callers."""
+"""The context of loads in the background, and the switch that keeps them with their callers."""
 
 import asyncio
 import gc
@@ -13,6 +13,7 @@ from tests.engine.loading.harness import Held, InTasks, InThreads, assert_counts
 from tests.runtime.background import full, refuse_threads
 from tests.waiting import PATIENCE, until_waiting
 from wheelcache import Cache, loads_in_callers_thread
+from wheelcache.engine.loading import background
 from wheelcache.runtime.worker_pool import refresh_pool
 
 tenant = threading.local()
@@ -26,7 +27,7 @@ class Boom(Exception):
 
 
 class Tenants:
-    """A ``background_context`` that passes the tenant of the caller on to the load.
+    """A function of a framework that passes the tenant of the caller on to the load.
 
     Attributes:
         made_in: the threads that called it.
@@ -62,10 +63,17 @@ def tenants():
     del tenant.name
 
 
+@pytest.fixture
+def surround(monkeypatch):
+    """Enter the context managers that a function makes around loads in the background."""
+    return lambda make: monkeypatch.setattr(background, "surroundings", [make])
+
+
 @pytest.fixture(params=[InThreads, InTasks], ids=["threads", "tasks"])
-def make_twin(request, clock, closed):
-    def make(**options):
-        cache = Cache(clock=clock, ttl=10, jitter=0, log_interval=None, **options)
+def make_twin(request, clock, closed, surround):
+    def make(surrounding=nullcontext):
+        surround(surrounding)
+        cache = Cache(clock=clock, ttl=10, jitter=0)
         return cache, closed(request.param(closed(cache)))
 
     return make
@@ -96,7 +104,7 @@ IN_BACKGROUND = pytest.mark.parametrize("load", [by_refresh, ahead, by_timeout],
 @pytest.mark.pairs(full="make_twin", of="load")
 @IN_BACKGROUND
 def test_a_load_in_the_background_runs_in_the_context_that_its_caller_has_made(make_twin, clock, tenants, load):
-    cache, twin = make_twin(background_context=tenants)
+    cache, twin = make_twin(tenants)
     load(twin, clock, lambda: (tenant.name, shown.get()))
     assert cache.get("k") == ("the caller's",) * 2
     assert tenants.made_in == [threading.main_thread()]
@@ -105,7 +113,7 @@ def test_a_load_in_the_background_runs_in_the_context_that_its_caller_has_made(m
 
 @IN_BACKGROUND
 def test_the_context_sees_the_error_of_its_loader(make_twin, clock, tenants, load, caplog):
-    cache, twin = make_twin(background_context=tenants)
+    cache, twin = make_twin(tenants)
     load(twin, clock, returns(Boom()))
     assert tenants.errors == [Boom]
     assert cache.stats().load_failures == 1
@@ -114,7 +122,7 @@ def test_the_context_sees_the_error_of_its_loader(make_twin, clock, tenants, loa
 
 @IN_BACKGROUND
 def test_an_error_that_the_context_suppresses_is_an_error_of_the_load_nevertheless(make_twin, clock, load):
-    cache, twin = make_twin(background_context=lambda: suppress(Boom))
+    cache, twin = make_twin(lambda: suppress(Boom))
     load(twin, clock, returns(Boom()))
     assert cache.stats().load_failures == 1
 
@@ -126,24 +134,16 @@ def test_an_error_of_the_context_is_an_error_of_the_load(make_twin, clock, load)
         yield
         raise Boom
 
-    cache, twin = make_twin(background_context=broken)
+    cache, twin = make_twin(broken)
     load(twin, clock, returns("new"))
     assert cache.stats().load_failures == 1
     assert cache.get("k") != "new"
 
 
-@pytest.mark.pairs
-@pytest.mark.parametrize(
-    ("made", "expected"),
-    [(Boom(), Boom), (None, "background_context must return a context manager, not None")],
-    ids=["error", "no context manager"],
-)
 @IN_BACKGROUND
-def test_a_function_that_makes_no_context_manager_is_an_error_for_the_caller(make_twin, clock, load, made, expected):
-    cache, twin = make_twin(background_context=lambda: outcome(made))
-    given = {"match": expected} if isinstance(expected, str) else {}
-    refused = pytest.raises(TypeError if given else expected, **given)
-    with nullcontext() if load is by_timeout and not given else refused:
+def test_an_error_of_the_function_is_raised_to_the_caller(make_twin, clock, load):
+    cache, twin = make_twin(lambda: outcome(Boom()))
+    with nullcontext() if load is by_timeout else pytest.raises(Boom):
         load(twin, clock, unreached)
     # Nothing is left behind: the next caller loads.
     cache.delete("k")
@@ -151,7 +151,7 @@ def test_a_function_that_makes_no_context_manager_is_an_error_for_the_caller(mak
 
 
 def test_a_load_by_the_caller_is_in_the_callers_context_already(make_twin, clock, tenants):
-    cache, twin = make_twin(background_context=tenants)
+    cache, twin = make_twin(tenants)
     with pytest.MonkeyPatch.context() as patch:
         refuse_threads(patch)
         twin.get_or_load("k", lambda: tenant.name)
@@ -164,8 +164,9 @@ def test_a_load_by_the_caller_is_in_the_callers_context_already(make_twin, clock
     assert tenants.made_in == []
 
 
-def test_of_several_callers_the_one_that_leads_decides(clock, tenants, pool):
-    cache = Cache(clock=clock, background_context=tenants, log_interval=None)
+def test_of_several_callers_the_one_that_leads_decides(clock, tenants, pool, surround):
+    surround(tenants)
+    cache = Cache(clock=clock)
     loader = Held()
 
     def ask(name):
@@ -206,7 +207,7 @@ def test_a_queued_refresh_keeps_the_context_of_its_caller_no_longer_than_its_loa
 
 @IN_BACKGROUND
 def test_with_the_switch_loads_run_in_the_threads_of_their_callers(make_twin, clock, load):
-    cache, twin = make_twin(background_context=unreached)
+    cache, twin = make_twin(unreached)
     ran_in = []
 
     def loader():
@@ -221,7 +222,7 @@ def test_with_the_switch_loads_run_in_the_threads_of_their_callers(make_twin, cl
 
 
 def test_with_the_switch_a_refresh_in_a_task_is_part_of_that_task(clock):
-    cache = Cache(clock=clock, ttl=10, log_interval=None)
+    cache = Cache(clock=clock, ttl=10)
 
     async def main():
         async def load():
@@ -244,10 +245,10 @@ def test_with_the_switch_the_error_of_a_refresh_is_logged_and_an_interruption_re
 ):
     cache, twin = make_twin()
     for key in ("k", "j"):
-        twin.get_or_load(key, returns("old"), grace=50, fail_safe=True)
+        twin.get_or_load(key, returns("old"), grace=50, fail_safe=50)
     clock.advance(10)
     with loads_in_callers_thread():
-        assert twin.get_or_load("k", returns(Boom()), grace=50, fail_safe=True) == "old"
+        assert twin.get_or_load("k", returns(Boom()), grace=50, fail_safe=50) == "old"
         assert "Loading 'k' into the cache 'default' failed" in caplog.text
         with pytest.raises(KeyboardInterrupt):
             twin.get_or_load("j", returns(KeyboardInterrupt()), grace=50)

@@ -41,7 +41,7 @@ OPERATIONS = {
     FOUND_MEANWHILE: (lambda cache: cache.get_or_load("k", unreached), 1),
     "a stale value and its refresh": (lambda cache: cache.get_or_load("stale", returns(7), grace=5), 1),
     "a load that fails safe": (
-        lambda cache: cache.get_or_load("stale", returns(LookupError()), grace=5, fail_safe=True, timeout=PATIENCE),
+        lambda cache: cache.get_or_load("stale", returns(LookupError()), grace=5, fail_safe=5, timeout=PATIENCE),
         1,
     ),
     "a timed load": (lambda cache: cache.get_or_load("k", returns(7), timeout=PATIENCE), 1),
@@ -53,7 +53,7 @@ if has("near_cache"):
 
 def make():
     clock = ManualClock()
-    cache = Cache(clock=clock, ttl=10, jitter=0, log_interval=None)
+    cache = Cache(clock=clock, ttl=10, jitter=0)
     cache.get_or_load("stale", returns("old"), grace=5)
     clock.advance(11)
     return cache

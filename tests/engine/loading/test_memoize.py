@@ -464,7 +464,7 @@ def test_grace_and_refresh_ahead_are_as_for_take_and_a_stale_hit_is_a_hit(cache,
 
 def test_fail_safe_and_timeout_are_as_for_take(clock, cache):
     results = [LookupError(), "old"]
-    safe = cache.memoize(grace=50, fail_safe=True)(lambda: outcome(results.pop()))
+    safe = cache.memoize(grace=50, fail_safe=50)(lambda: outcome(results.pop()))
     for _ in range(3):
         assert safe() == "old"
         assert until(is_idle)

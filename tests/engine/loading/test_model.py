@@ -63,7 +63,7 @@ class Loading(RuleBasedStateMachine):
     @initialize(max_entries=st.sampled_from([1, None]), is_timed=st.booleans())
     def make(self, max_entries, is_timed):
         self.clock = ManualClock()
-        self.cache = Cache(clock=self.clock, max_entries=max_entries, jitter=0, log_interval=None)
+        self.cache = Cache(clock=self.clock, max_entries=max_entries, jitter=0)
         # A timeout that never comes: loads that are tasks of their own.
         self.timeout = 3600 if is_timed else None
         self.loop = asyncio.new_event_loop()
@@ -90,10 +90,12 @@ class Loading(RuleBasedStateMachine):
         number = caller.task.result()
         assert number >= caller.oldest, "older than what was written before the call"
         due, grace = self.good_until[number]
-        assert self.clock() < due + min(grace or 0, caller.grace or 0), "served when its time and its grace were over"
+        assert self.clock() < due + min(grace, caller.grace), "served when its time and its grace were over"
 
-    @rule(key=KEYS, ttl=TTLS, grace=GRACES, fail_safe=st.booleans(), refresh_ahead=st.sampled_from([None, 0.5]), n=KEYS)
+    @rule(key=KEYS, ttl=TTLS, grace=GRACES, fail_safe=GRACES, refresh_ahead=st.sampled_from([None, 0.5]), n=KEYS)
     def get_or_load(self, key, ttl, grace, fail_safe, refresh_ahead, n):
+        kept = max(grace or 0, fail_safe or 0)
+
         async def loader():
             assert not any(held.key == key for held in self.running), "two loaders of one key at once"
             held = Held(key, next(self.numbers), ttl, grace, self.loop.create_future())
@@ -106,7 +108,7 @@ class Loading(RuleBasedStateMachine):
             finally:
                 self.running.remove(held)
             self.returned += 1
-            self.good_until[held.number] = (self.clock() + ttl, grace)
+            self.good_until[held.number] = (self.clock() + ttl, kept)
             return held.number
 
         for _ in range(n + 1):
@@ -117,11 +119,11 @@ class Loading(RuleBasedStateMachine):
                     ttl,
                     grace=grace,
                     refresh_ahead=refresh_ahead,
-                    fail_safe=fail_safe and grace is not None,
+                    fail_safe=fail_safe,
                     timeout=self.timeout,
                 )
             )
-            self.callers.append(Caller(key, grace, self.last_write[key], task))
+            self.callers.append(Caller(key, kept, self.last_write[key], task))
             self.calls += 1
         self.settle()
 
@@ -160,7 +162,7 @@ class Loading(RuleBasedStateMachine):
     def set(self, key, ttl):
         number = next(self.numbers)
         self.cache.set(key, number, ttl)
-        self.good_until[number] = (self.clock() + ttl, None)
+        self.good_until[number] = (self.clock() + ttl, 0)
         self.last_write[key] = number
         self.settle()
 
@@ -213,7 +215,7 @@ class Loading(RuleBasedStateMachine):
             # Nothing is left of the loads that would keep a key from being loaded.
             self.clear()
             for key in range(2):
-                self.get_or_load(key, 1, None, False, None, 0)
+                self.get_or_load(key, 1, None, None, None, 0)
             assert {held.key for held in self.running} == {0, 1}
             while self.running:
                 self.a_loader_ends(0, "returns")
@@ -238,7 +240,7 @@ TestLoading = pytest.mark.usefixtures("nothing_is_logged")(Loading.TestCase)
 
 def test_threads_never_load_a_key_twice_at_once_and_none_is_lost(together):
     clock = ManualClock()
-    cache = Cache(clock=clock, jitter=0, log_interval=None, max_entries=3)
+    cache = Cache(clock=clock, jitter=0, max_entries=3)
     numbers, asked, returned, raised = (itertools.count(1) for _ in range(4))
     loading = [threading.Lock() for _ in range(3)]
     writing = [threading.Lock() for _ in range(3)]
@@ -280,7 +282,7 @@ def test_threads_never_load_a_key_twice_at_once_and_none_is_lost(together):
                         choose.choice((1, 5)),
                         grace=grace,
                         refresh_ahead=choose.choice((None, 0.5)),
-                        fail_safe=grace is not None and choose.random() < 0.5,
+                        fail_safe=choose.choice((None, 2, 8)),
                         timeout=choose.choice((None, None, 0.001, 60)),
                     )
                 except (LoadFailed, LoadTimeout):

@@ -76,13 +76,14 @@ def test_load_seconds_add_up_on_the_caches_clock(cache, clock):
     assert (stats.loads, stats.load_failures, stats.load_seconds) == (1, 1, 3.0)
 
 
-def test_a_listener_may_look_up_the_key_that_was_loaded(make, clock):
+def test_a_listener_may_look_up_the_key_that_was_loaded(make, clock, ticks):
     seen = []
 
     def listener(key, value, cause):
         seen.append((value, cause, cache.get_or_load("k", unreached)))
 
-    cache = make(interval=60, on_removal=listener)
+    ticks(60)
+    cache = make(on_removal=listener)
     cache.set("k", "old", ttl=1)
     clock.advance(1)
     assert cache.get_or_load("k", returns("new")) == "new"

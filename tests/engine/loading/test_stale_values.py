@@ -54,9 +54,10 @@ def test_a_stampede_on_a_stale_value_is_served_and_refreshes_once(cache, clock, 
     ],
     ids=["past the entry's", "past the caller's", "the caller wants none", "the entry has none"],
 )
-def test_a_value_past_its_grace_is_loaded(make, clock, twin, loaded_with, asked_with, ends):
+def test_a_value_past_its_grace_is_loaded(make, clock, twin, ticks, loaded_with, asked_with, ends):
     # The wheel removes nothing meanwhile.
-    twin.cache = make(interval=60)
+    ticks(60)
+    twin.cache = make()
     twin.get_or_load("k", returns("old"), **loaded_with)
     clock.advance(ends - 0.125)
     loader = twin.held("new")
@@ -286,18 +287,18 @@ def test_a_stale_value_survives_loaders_that_fail_with_growing_pauses(cache, clo
     def ask_for_seconds(seconds):
         tries.clear()
         for _ in range(2 * seconds):
-            assert twin.get_or_load("k", loader, grace=1000, fail_safe=True) == "old"
+            assert twin.get_or_load("k", loader, grace=1000, fail_safe=1000) == "old"
             twin.settle()
             clock.advance(0.5)
         return tries
 
-    twin.get_or_load("k", returns("old"), grace=1000, fail_safe=True)
+    twin.get_or_load("k", returns("old"), grace=1000, fail_safe=1000)
     clock.advance(10)
     assert ask_for_seconds(20) == [10.0, 11.0, 13.0, 17.0, 25.0]
     assert caplog.text.count("LookupError: no") == 5
     assert_counts(cache, misses=1, stale_hits=40, loads=1, load_failures=5, refreshes=5)
     clock.advance(32)
-    twin.get_or_load("k", returns("old"), grace=1000, fail_safe=True)
+    twin.get_or_load("k", returns("old"), grace=1000, fail_safe=1000)
     twin.settle()
     clock.advance(10)
     # A success starts over.
@@ -306,7 +307,7 @@ def test_a_stale_value_survives_loaders_that_fail_with_growing_pauses(cache, clo
 
 
 def test_fail_safe_ends_with_the_grace(clock, twin):
-    policy = {"grace": 5, "fail_safe": True}
+    policy = {"grace": 5, "fail_safe": 5}
     with pytest.raises(LookupError):
         twin.get_or_load("k", returns(LookupError()), **policy)
     assert twin.get_or_load("k", returns("old"), **policy) == "old"
@@ -314,6 +315,35 @@ def test_fail_safe_ends_with_the_grace(clock, twin):
     assert twin.get_or_load("k", returns(LookupError()), **policy) == "old"
     twin.settle()
     clock.advance(1)
+    with pytest.raises(LookupError):
+        twin.get_or_load("k", returns(LookupError()), **policy)
+
+
+def test_after_its_grace_an_old_value_is_returned_only_if_loading_fails(cache, clock, twin, caplog, steady):
+    policy = {"grace": 5, "fail_safe": 50}
+    twin.get_or_load("k", returns("old"), **policy)
+    clock.advance(20)
+    assert twin.get_or_load("k", returns(LookupError("no")), **policy) == "old"
+    # The next caller does not try during the pause.
+    assert twin.get_or_load("k", unreached, **policy) == "old"
+    clock.advance(1)
+    assert twin.get_or_load("k", returns("new"), **policy) == "new"
+    assert caplog.text.count("LookupError: no") == 1
+    assert_counts(cache, misses=2, stale_hits=2, loads=2, load_failures=1, expirations=1)
+
+
+@pytest.mark.parametrize(
+    "policy", [{"fail_safe": 5}, {"grace": 50, "fail_safe": 5}], ids=["alone", "in a longer grace"]
+)
+def test_after_fail_safe_the_error_of_the_loader_reaches_the_callers(clock, twin, policy):
+    twin.get_or_load("k", returns("old"), **policy)
+    clock.advance(14)
+    assert twin.get_or_load("k", returns(LookupError()), **policy) == "old"
+    twin.settle()
+    clock.advance(2)
+    if "grace" in policy:
+        assert twin.get_or_load("k", returns(LookupError()), **policy) == "old"
+        twin.settle()
     with pytest.raises(LookupError):
         twin.get_or_load("k", returns(LookupError()), **policy)
 

@@ -54,10 +54,10 @@ def test_with_a_timeout_the_fresh_value_is_preferred_and_the_stale_one_comes_aft
 
 
 def test_fail_safe_serves_the_stale_value_if_the_load_fails_in_time(cache, clock, twin, caplog, steady):
-    twin.get_or_load("k", returns("old"), grace=50, fail_safe=True)
+    twin.get_or_load("k", returns("old"), grace=50, fail_safe=50)
     clock.advance(10)
     for _ in range(3):
-        assert twin.get_or_load("k", returns(LookupError()), grace=50, fail_safe=True, timeout=PATIENCE) == "old"
+        assert twin.get_or_load("k", returns(LookupError()), grace=50, fail_safe=50, timeout=PATIENCE) == "old"
     twin.settle()
     # The pool's thread wakes the waiters first.
     assert until(lambda: caplog.text.count("failed; the next refresh waits for 1.0 s.") == 1)
@@ -150,10 +150,10 @@ def test_a_caller_that_joins_a_timed_load_that_finds_no_room_loads_itself(cache,
 
 
 def test_where_no_thread_can_start_timed_loads_run_in_their_callers(cache, clock, monkeypatch):
-    cache.get_or_load("k", returns("old"), grace=50, fail_safe=True)
+    cache.get_or_load("k", returns("old"), grace=50, fail_safe=50)
     clock.advance(10)
     refuse_threads(monkeypatch)
-    assert cache.get_or_load("k", returns(LookupError()), grace=50, fail_safe=True, timeout=5) == "old"
+    assert cache.get_or_load("k", returns(LookupError()), grace=50, fail_safe=50, timeout=5) == "old"
     assert cache.get_or_load("other", threading.get_ident, timeout=PATIENCE) == threading.get_ident()
 
 

@@ -71,7 +71,7 @@ class Process:
         self.truth = Truth()
         self.operations = operations
         self.counts = Counter()
-        self.cache = Cache("stress", max_entries=100, jitter=0, log_interval=None)
+        self.cache = Cache("stress", max_entries=100, jitter=0)
         self._running = Counter()
         self._lock = threading.Lock()
 

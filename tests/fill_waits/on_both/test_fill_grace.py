@@ -28,7 +28,7 @@ def make(adapter):
 
 @pytest.fixture
 def cache(make, clock):
-    return make(fill_wait=LONG, fill_grace=GRACE)
+    return make(fill_wait=LONG, grace=GRACE)
 
 
 def expired(cache, clock):
@@ -43,20 +43,20 @@ def expired(cache, clock):
 
 def test_fill_grace_needs_a_fill_wait_for_some_of_its_keys(adapter, make):
     for options in (
-        {"fill_grace": 5},
-        {"fill_grace": 5, "fill_wait": 0},
-        {"fill_grace": {"page:": 5}, "fill_wait": {"other:": 5}},
-        {"fill_grace": {"page:": 5}, "fill_wait": {"": 0, "page:": 0, "other": 5}},
+        {"grace": 5},
+        {"grace": 5, "fill_wait": 0},
+        {"grace": {"page:": 5}, "fill_wait": {"other:": 5}},
+        {"grace": {"page:": 5}, "fill_wait": {"": 0, "page:": 0, "other": 5}},
     ):
         with pytest.raises(adapter.refused) as refused:
             make(**options)
         assert f"{adapter.spelled('fill_grace')}" in str(refused.value)
         assert f"needs {adapter.spelled('fill_wait')}" in str(refused.value)
     for options in (
-        {"fill_grace": 0},
-        {"fill_grace": {"a": 0}, "fill_wait": {"b": 5}},
-        {"fill_grace": 5, "fill_wait": {"page:": 5}},
-        {"fill_grace": {"page:": 5}, "fill_wait": 5},
+        {"grace": 0},
+        {"grace": {"a": 0}, "fill_wait": {"b": 5}},
+        {"grace": 5, "fill_wait": {"page:": 5}},
+        {"grace": {"page:": 5}, "fill_wait": 5},
     ):
         make(**options)
 
@@ -65,12 +65,12 @@ def test_fill_grace_needs_a_fill_wait_for_some_of_its_keys(adapter, make):
 @pytest.mark.parametrize("wrong", [-1, "5", None, True, float("nan"), float("inf"), {1: 5}, {"a": -1}], ids=repr)
 def test_a_wrong_fill_grace_is_an_error_that_names_it_and_the_values_that_it_accepts(adapter, make, wrong):
     with pytest.raises(adapter.refused, match="a number of seconds >= 0, or a dict of key prefixes") as refused:
-        make(fill_wait=5, fill_grace=wrong)
-    assert adapter.spelled("fill_grace") in str(refused.value)
+        make(fill_wait=5, grace=wrong)
+    assert adapter.spelled("grace") in str(refused.value)
 
 
 def test_the_longest_prefix_of_a_key_decides_and_keys_without_a_wait_have_no_grace(make, clock, in_thread):
-    cache = make(fill_wait={"": LONG, "flag": 0}, fill_grace={"page:": GRACE, "page:new:": 0, "flag": GRACE})
+    cache = make(fill_wait={"": LONG, "flag": 0}, grace={"page:": GRACE, "page:new:": 0, "flag": GRACE})
     keys = {"page:1": True, "page:new:1": False, "flag": False, "other": False}
     for key in keys:
         cache.set(key, OLD, TTL)
@@ -168,7 +168,7 @@ def test_if_the_caller_that_computes_fails_the_next_computes_and_the_others_cont
 
 
 def test_after_the_fill_wait_the_next_caller_computes(make, clock, in_thread):
-    cache = make(fill_wait=5, fill_grace=GRACE)
+    cache = make(fill_wait=5, grace=GRACE)
     expired(cache, clock)
     cache.get("key")
     clock.advance(5)

@@ -152,7 +152,7 @@ def test_a_page_of_cache_page_is_a_load(tmp_path):
 
 def test_what_flask_caching_caches_and_memoizes_is_a_load():
     app = flask.Flask("fills")
-    options = {"figures_dir": None, "log_interval": None}
+    options = {"figures_dir": None}
     cache = flask_caching.Cache(
         app, config={"CACHE_TYPE": "wheelcache.flask_backend.WheelCache", "CACHE_OPTIONS": options}
     )

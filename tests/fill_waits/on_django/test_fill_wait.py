@@ -102,7 +102,7 @@ def test_if_the_holder_gives_up_one_waiter_goes_on_and_the_end_of_another_reques
     site, in_thread, give_up
 ):
     # request_finished reaches those that Django made.
-    cache = site(FILL_WAIT=LONG, JITTER=0, LOG_INTERVAL=None)
+    cache = site(FILL_WAIT=LONG, JITTER=0)
     check_that_one_waiter_goes_on(cache, give_up, in_thread)
 
 
@@ -244,7 +244,7 @@ def test_with_fill_grace_an_expired_page_is_made_by_one_or_two_and_no_other_visi
     site, clock, together, site_of, makers
 ):
     # A store of its own, whose time is that of this test.
-    site(site_of.__name__, FILL_WAIT=LONG, FILL_GRACE=30, JITTER=0, LOG_INTERVAL=None)
+    site(site_of.__name__, FILL_WAIT=LONG, GRACE=30, JITTER=0)
     runs, others, answered = itertools.count(1), threading.Barrier(THREADS - makers), threading.Event()
 
     def count():
@@ -319,7 +319,7 @@ def test_aget_hits_and_misses_as_get_does(make):
 
 
 def test_with_fill_grace_tasks_get_the_old_value_while_one_of_them_computes(site, clock):
-    cache = site("tasks", FILL_WAIT=LONG, FILL_GRACE=30, JITTER=0, LOG_INTERVAL=None)
+    cache = site("tasks", FILL_WAIT=LONG, GRACE=30, JITTER=0)
     cache.set("key", "old", 60)
     clock.advance(60)
 

@@ -28,7 +28,7 @@ def make_site(make_app, clock):
     """Make an app with a cache of this class: ``app, cache``."""
 
     def make(cls):
-        return make_app(cls(), CACHE_OPTIONS={"fill_wait": LONG, "fill_grace": GRACE})
+        return make_app(cls(), CACHE_OPTIONS={"fill_wait": LONG, "grace": GRACE})
 
     return make
 

@@ -14,7 +14,7 @@ TTL, GRACE = 60, 30
 
 @pytest.fixture
 def cache(make_app, clock):
-    app, cache = make_app(Cache(), CACHE_OPTIONS={"fill_wait": 1000, "fill_grace": GRACE})
+    app, cache = make_app(Cache(), CACHE_OPTIONS={"fill_wait": 1000, "grace": GRACE})
     with app.app_context():
         yield cache
 

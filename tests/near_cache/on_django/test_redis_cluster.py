@@ -20,7 +20,7 @@ BACKEND = "wheelcache.django_backend.RedisClusterCache"
 def over(location, **options):
     """Return settings with a cluster, and a TieredCache in front of it."""
     behind = {"BACKEND": BACKEND, "LOCATION": location, "OPTIONS": options}
-    tiered = {"BACKEND": "wheelcache.django_backend.TieredCache", "OPTIONS": {"L2": "behind", "LOG_INTERVAL": None}}
+    tiered = {"BACKEND": "wheelcache.django_backend.TieredCache", "OPTIONS": {"L2": "behind"}}
     return override_settings(CACHES={"default": behind, "behind": behind, "tiered": tiered})
 
 

@@ -28,7 +28,7 @@ REDIS, DJANGO_REDIS, MEMCACHED = (TierOnDjango.kinds[kind] for kind in ("redis",
 
 
 def params_of(**options):
-    return {"OPTIONS": {"L2": "behind", "LOG_INTERVAL": None, "JITTER": 0, "FIGURES_DIR": None, **options}}
+    return {"OPTIONS": {"L2": "behind", "JITTER": 0, "FIGURES_DIR": None, **options}}
 
 
 # Settings.

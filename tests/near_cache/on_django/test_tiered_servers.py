@@ -226,7 +226,7 @@ def test_a_child_of_fork_asks_until_it_is_told_by_a_connection_of_its_own(own_re
         "tiered": {
             "BACKEND": "wheelcache.django_backend.TieredCache",
             "LOCATION": "tiered",
-            "OPTIONS": {"L2": "behind", "L1_TIMEOUT": 1000, "LOG_INTERVAL": None},
+            "OPTIONS": {"L2": "behind", "L1_TIMEOUT": 1000},
         },
     }
     script = SCRIPT.format(caches=configured)

@@ -34,7 +34,7 @@ def over(trackings):
 def make():
     """Make a TieredCache over any cache."""
     return lambda l2=None, **options: TieredCache(
-        cachelib.SimpleCache() if l2 is None else l2, **{"jitter": 0, "log_interval": None, **options}
+        cachelib.SimpleCache() if l2 is None else l2, **{"jitter": 0, **options}
     )
 
 
@@ -45,7 +45,7 @@ def make_app(closed):
     def make_app(l2="SimpleCache", options=None, **config):
         app = flask.Flask("shop")
         app.debug = app.testing = True
-        options = {"jitter": 0, "log_interval": None, "l2": l2, **(options or {})}
+        options = {"jitter": 0, "l2": l2, **(options or {})}
         app.config.update(CACHE_TYPE=BACKEND, CACHE_OPTIONS=options, **config)
         cache = flask_caching.Cache(app)
         backend = noted(app.extensions["cache"][cache])
@@ -256,7 +256,7 @@ def test_a_wrong_option_is_an_error_at_init_app_that_names_it_its_cache_and_what
         assert part in str(refused.value)
 
 
-@pytest.mark.parametrize("option", ["key_prefix", "shards", "L2", "fill_grace"])
+@pytest.mark.parametrize("option", ["key_prefix", "shards", "L2", "grace"])
 def test_an_unknown_option_is_an_error_that_names_it_and_those_there_are(make_app, make, option):
     for refuses in (partial(make_app, options={option: None}), partial(make, **{option: None})):
         with pytest.raises(

@@ -6,8 +6,8 @@ from django.conf import settings
 from django.core.handlers.asgi import ASGIHandler
 from django.core.handlers.wsgi import WSGIHandler
 
-from tests.pages.site import EPOCH, AsgiSite, WsgiSite, answer_of
-from wheelcache.pages.django_pages import COMPANION, page_cache
+from tests.pages.site import AsgiSite, WsgiSite, answer_of, site_on
+from wheelcache.pages.django_pages import COMPANION, make_cache
 
 MIDDLEWARE = [
     COMPANION,
@@ -22,7 +22,7 @@ MIDDLEWARE = [
 
 class DjangoOnWsgi(WsgiSite):
     def __init__(self, clock, **options):
-        self.cache = page_cache(clock=clock, wall_clock=lambda: EPOCH + clock(), **options)
+        self.cache = make_cache(site_on(clock, has_companion=True), "pages", options)
         self.app = self.cache.wsgi(WSGIHandler())
 
     def ask(self, *parts):
@@ -32,7 +32,7 @@ class DjangoOnWsgi(WsgiSite):
 
 class DjangoOnAsgi(AsgiSite):
     def __init__(self, clock, **options):
-        self.cache = page_cache(clock=clock, wall_clock=lambda: EPOCH + clock(), **options)
+        self.cache = make_cache(site_on(clock, has_companion=True), "pages", options)
         self.app = self.cache.asgi(ASGIHandler())
 
 

@@ -76,7 +76,7 @@ def test_whether_there_are_cookies_is_a_part_of_the_key(site):
 
 
 def test_a_renewal_in_the_background_has_no_cookies_but_those_of_the_key(make_site, clock):
-    site = make_site(stale_while_revalidate=60)
+    site = make_site(grace=60)
     for target in ("/any-cookie", "/theme"):
         for headers in ({"Cookie": "theme=dark; a=1"}, {}):
             before = site.get(target, headers)

@@ -10,7 +10,7 @@ from django.utils.deprecation import MiddlewareMixin
 from django.views.decorators.cache import cache_control
 
 from tests.pages.on_django.pages_site import login
-from tests.pages.on_django.sites import MIDDLEWARE, logged_in
+from tests.pages.on_django.sites import MIDDLEWARE
 from tests.pages.on_django.token_site import FORM, rendered
 from tests.pages.site import running_loop
 from tests.waiting import until
@@ -111,8 +111,8 @@ def visits(site, targets, number=12):
     found = []
     for each in range(number):
         visitor = Visitor(each)
-        for target in generator.sample(targets, len(targets)):
-            found.append((target, visitor, visitor.get(site, target)))
+        order = generator.sample(targets, len(targets))
+        found += [(target, visitor, visitor.get(site, target)) for target in order]
     return found
 
 
@@ -143,9 +143,8 @@ def test_the_block_of_the_first_rehearsal_suffices(site_of, clock):
     found = result_of(site, clock)
     assert found["verdict"] == "apply"
     block = found["block"]
-    print(block)
     for line in (
-        'from wheelcache.pages import TRACKING, ',
+        "from wheelcache.pages import TRACKING, ",
         '("/news/*/*/", ttl(60)),',
         '("/t/*/", ttl(60)),',
         '("/product/*/", without_cookies("history")),',

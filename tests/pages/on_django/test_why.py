@@ -36,7 +36,7 @@ def test_the_view_that_reads_the_address_is_named(ask):
     answer = ask("/address")
     assert answer[0] == "GET http://example.com/address: 200 OK."
     assert answer[1].startswith("The page is not stored: reads REMOTE_ADDR. The application read the address")
-    assert "ignore_reads" in answer[2]
+    assert "ignore_reads_by" in answer[2]
     assert answer[-1] == f"  REMOTE_ADDR: {SITE}, line {line_of(SITE, 'REMOTE_ADDR')}, in address"
 
 

@@ -78,7 +78,7 @@ urlpatterns = [
     path("broken", broken),
 ]
 
-pages = page_cache(stale_while_revalidate=30, figures_dir=Path(os.environ["WHY_FIGURES"]))
+pages = page_cache(grace=30, figures_dir=Path(os.environ["WHY_FIGURES"]))
 unwrapped = get_wsgi_application()
 application = pages.wsgi(unwrapped)
 asgi_application = pages.asgi(get_asgi_application())

@@ -5,8 +5,8 @@ import pytest
 from asgiref.wsgi import WsgiToAsgi
 
 from tests.pages.c_readers import READERS, assert_that_each_visitor_gets_the_own_theme, shown
-from tests.pages.site import EPOCH, AsgiSite, WsgiSite, answer_of
-from wheelcache.flask_backend import HTTPCache
+from tests.pages.on_flask.test_pages import cache_on
+from tests.pages.site import AsgiSite, WsgiSite, answer_of
 
 
 def app_with(cache):
@@ -37,7 +37,7 @@ class FlaskOnAsgi(AsgiSite):
 @pytest.mark.parametrize("site_class", [FlaskOnWsgi, FlaskOnAsgi])
 @pytest.mark.parametrize(("part", "how"), READERS)
 def test_code_that_reads_a_part_as_a_whole_makes_no_page_for_another_visitor(clock, closed, site_class, part, how):
-    cache = HTTPCache(clock=clock, wall_clock=lambda: EPOCH + clock(), figures_dir=None)
+    cache = cache_on(clock, figures_dir=None)
     site = site_class(cache)
     closed(cache.cache)
     assert_that_each_visitor_gets_the_own_theme(site, part, how)

@@ -61,7 +61,7 @@ def test_the_document_has_the_explanation(command, ask):
 def test_a_stored_page(ask):
     stored, lifetime, *rest = ask("https://example.com/plain?page=1")[1:]
     assert stored == "The page is stored."
-    assert lifetime.endswith("and for 5 s if the application fails (stale_if_error).")
+    assert lifetime.endswith("and for 5 s if the application fails (fail_safe).")
     assert rest == [
         "It is the same for all visitors without a session.",
         "A second request was answered from the cache.",

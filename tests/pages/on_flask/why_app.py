@@ -7,7 +7,7 @@ import flask
 
 from wheelcache.flask_backend import HTTPCache
 
-pages = HTTPCache(figures_dir=Path(os.environ["WHY_FIGURES"]), cache_status=False, stale_if_error=5)
+pages = HTTPCache(figures_dir=Path(os.environ["WHY_FIGURES"]), cache_status=False, fail_safe=5)
 
 
 def create_app(is_wrapped=True):

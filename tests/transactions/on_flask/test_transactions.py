@@ -15,7 +15,7 @@ from wheelcache.runtime.steps import drive
 
 pytestmark = pytest.mark.pairs(full="site", of="site")
 
-OPTIONS = {"transactions": True, "jitter": 0, "log_interval": None, "figures_dir": None}
+OPTIONS = {"transactions": True, "jitter": 0, "figures_dir": None}
 
 
 (RECIPE,) = [code for code in snippets(ROOT / "docs/how-to/transactions.md").values() if "transaction_scope" in code]

@@ -49,7 +49,7 @@ class DjangoSite:
         self.stack = stack
         stack.callback(GRANTED.clear)
         GRANTED[:] = grant or ()
-        options = {"LOG_INTERVAL": None, "FIGURES_DIR": figures_dir, "INSPECT": inspect}
+        options = {"FIGURES_DIR": figures_dir, "INSPECT": inspect}
         cache = {"BACKEND": "wheelcache.django_backend.WheelCache", "LOCATION": name, "OPTIONS": options}
         stack.enter_context(
             override_settings(
@@ -96,7 +96,6 @@ class FlaskSite:
         self.app.config.update(
             CACHE_TYPE="wheelcache.flask_backend.WheelCache",
             CACHE_OPTIONS={
-                "log_interval": None,
                 "figures_dir": figures_dir,
                 "inspect": inspect,
             },

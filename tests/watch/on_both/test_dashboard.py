@@ -205,7 +205,6 @@ def test_the_settings_are_told_as_they_are_spelled_with_what_is_set(site, tmp_pa
     (card,) = figures(site)["caches"]
     found = {name.lower(): (value, is_default) for name, value, is_default, _ in card["settings"]}
     assert found["figures_dir"] == (str(tmp_path / "figures"), False)
-    assert found["log_interval"] == ("None", False)
     assert found["jitter"] == ("0.05", True)
     assert found["fill_wait"] == ("0", True)
     assert all(meaning for *_, meaning in card["settings"])

@@ -61,7 +61,7 @@ class Permissions:
 
 
 def site_settings(tmp_path, *before, location="default", **more):
-    options = {"JITTER": 0, "LOG_INTERVAL": None, "FIGURES_DIR": tmp_path / "figures"}
+    options = {"JITTER": 0, "FIGURES_DIR": tmp_path / "figures"}
     return override_settings(
         **{
             "CACHES": {

@@ -182,7 +182,7 @@ def test_the_title_is_the_address_of_the_site(site):
 
 def test_an_app_with_several_caches_shows_those_of_this_package(site, tmp_path):
     app, _ = site()
-    options = {"log_interval": None, "figures_dir": tmp_path / "figures"}
+    options = {"figures_dir": tmp_path / "figures"}
     tiered = flask_caching.Cache(
         config={
             "CACHE_TYPE": "wheelcache.flask_backend.TieredCache",

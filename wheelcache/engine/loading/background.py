@@ -2,8 +2,8 @@
 
 Each runs in its own copy of the context of the caller that started it, since a ``Context`` cannot be entered twice at
 the same time. A queued refresh keeps that copy in memory; the bound of the queue is its bound. Thread-locals cannot be
-copied. The function ``background_context`` of the site, and those of the frameworks in ``surroundings``, are called by
-the caller that starts the load, and return context managers, which the load enters in its own thread or task.
+copied. The functions of the frameworks in ``surroundings`` are called by the caller that starts the load, and return
+context managers, which the load enters in its own thread or task.
 """
 
 from __future__ import annotations
@@ -22,24 +22,12 @@ from wheelcache.runtime.worker_pool import refresh_pool, timed_load_pool
 MakeContext = Callable[[], AbstractContextManager[Any]]
 
 surroundings: Final[list[MakeContext]] = []
-"""The functions of the frameworks. Their context managers are entered before that of the site."""
+"""The functions of the frameworks that return the context managers of a load."""
 
 
-def made_for_load(of_site: MakeContext | None) -> list[AbstractContextManager[Any]]:
-    """Return the context managers for a load that the caller starts.
-
-    Args:
-        of_site: the option ``background_context`` of the cache.
-
-    Raises:
-        TypeError: if the function of the site does not return a context manager. Its own errors pass through.
-    """
-    contexts = [make() for make in surroundings]
-    if of_site is not None:
-        contexts.append(of_site())
-        if not isinstance(contexts[-1], AbstractContextManager):
-            raise TypeError(f"background_context must return a context manager, not {contexts[-1]!r}")
-    return contexts
+def made_for_load() -> list[AbstractContextManager[Any]]:
+    """Return the context managers for a load that the caller starts."""
+    return [make() for make in surroundings]
 
 
 def within(contexts: Iterable[AbstractContextManager[Any]], steps: Steps) -> Steps:
@@ -83,8 +71,7 @@ def loads_in_callers_thread() -> Iterator[None]:
     """Run all loads of all caches of the process in the threads and tasks of their callers, for tests.
 
     A refresh ends before the call that started it returns the old value. A load with a timeout takes as long as it
-    takes. Such loads see the caller's thread-locals, and its database transaction, as all other loads do, so
-    ``background_context`` is not called.
+    takes. Such loads see the caller's thread-locals, and its database transaction, as all other loads do.
     """
     before = _in_callers_thread.is_on
     _in_callers_thread.is_on = True

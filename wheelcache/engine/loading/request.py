@@ -32,7 +32,7 @@ class LoadOptions(TypedDict, total=False):
 
     grace: float | None
     refresh_ahead: float | None
-    fail_safe: bool
+    fail_safe: float | None
     negative_ttl: float | None
     tags: Iterable[str]
 
@@ -46,10 +46,10 @@ class Receivers(Enum):
 
 
 class Staleness(NamedTuple):
-    """The rule for an old value: until when it may be returned, and to whom.
+    """The rule for an old value while it is loaded again: until when it may be returned, and to whom.
 
     Attributes:
-        seconds: the seconds past its TTL for which the value stays in memory and may be returned; 0.0 for none.
+        seconds: the seconds past its TTL for which the value may be returned; 0.0 for none.
         receivers: the callers that may receive it.
     """
 
@@ -84,23 +84,26 @@ class LoadPolicy:
     Attributes:
         stale: the rule for old values.
         refresh_ahead: the fraction of the TTL after which a hit starts a refresh; None for never.
-        fail_safe: whether the receivers of old values also receive one if loading it again fails.
+        fail_safe: the seconds past its TTL for which the old value is returned if loading it again fails; 0.0 for none.
         timeout: seconds that a caller waits for a load; None for no limit.
         negative_ttl: the TTL of a value that is None, in seconds; None for the TTL of all other values.
         source: the rules of the store that the loader reads; None for other loaders.
+        kept: the seconds past its TTL for which a value stays in memory.
         is_at_once: whether a load takes place in its caller: no old value is served, and no time limited.
     """
 
     stale: Staleness = FRESH_ONLY
     refresh_ahead: float | None = None
-    fail_safe: bool = False
+    fail_safe: float = 0.0
     timeout: float | None = None
     negative_ttl: float | None = None
     source: Source | None = None
+    kept: float = field(init=False)
     is_at_once: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "is_at_once", not self.stale.seconds and self.timeout is None)
+        object.__setattr__(self, "kept", max(self.stale.seconds, self.fail_safe))
+        object.__setattr__(self, "is_at_once", not self.kept and self.timeout is None)
 
     @classmethod
     def of_store(
@@ -108,19 +111,22 @@ class LoadPolicy:
         shares: Callable[[BaseException], bool],
         counts: Callable[[BaseException], bool],
         lifetime: Callable[[Any], tuple[float, float]],
-        outage_grace: float | None,
+        fail_safe: float,
     ) -> LoadPolicy:
         """Return the policy of loads that read from a store: see ``Source``.
 
         Args:
-            outage_grace: the seconds past its TTL for which a value is kept for outages; None if it is not.
+            fail_safe: the seconds past its TTL for which a value is kept for outages; 0.0 if it is not.
         """
-        source = Source(shares, counts, lifetime, keeps_for_outages=outage_grace is not None)
-        stale = FRESH_ONLY if outage_grace is None else Staleness(outage_grace, Receivers.OUTAGE)
-        return cls(stale, source=source)
+        source = Source(shares, counts, lifetime, keeps_for_outages=fail_safe > 0)
+        return cls(Staleness(fail_safe, Receivers.OUTAGE), source=source)
 
-    def with_fill_grace(self, seconds: float) -> LoadPolicy:
-        """Return this policy with the ``fill_grace`` that an option gives to the key. The caller's ``grace`` wins."""
+    def grace_for(self, receivers: Receivers) -> float:
+        """Return the seconds past its TTL for which ``receivers`` may receive an old value while it is loaded again."""
+        return self.stale.seconds if self.stale.receivers is receivers else 0.0
+
+    def with_grace(self, seconds: float) -> LoadPolicy:
+        """Return this policy with the ``grace`` that an option gives to the key. The caller's ``grace`` wins."""
         if not seconds or self.stale.seconds:
             return self
         return replace(self, stale=Staleness(seconds, Receivers.WAITERS))
@@ -133,7 +139,7 @@ PLAIN: Final = LoadPolicy()
 def load_policy(
     grace: float | None = None,
     refresh_ahead: float | None = None,
-    fail_safe: bool = False,
+    fail_safe: float | None = None,
     negative_ttl: float | None = None,
     timeout: float | None = None,
     load_timeout: float | None = None,
@@ -146,7 +152,7 @@ def load_policy(
     Raises:
         TypeError, ValueError: if an argument is wrong. The message names it, the accepted values and the given one.
     """
-    if grace is refresh_ahead is negative_ttl is timeout is load_timeout is None and fail_safe is False:
+    if grace is refresh_ahead is fail_safe is negative_ttl is timeout is load_timeout is None:
         return PLAIN
     try:
         # The arguments are checked at every call, including hits: 0.3 us instead of 3.
@@ -159,17 +165,15 @@ def load_policy(
 def _checked(
     grace: float | None,
     refresh_ahead: float | None,
-    fail_safe: bool,
+    fail_safe: float | None,
     negative_ttl: float | None,
     timeout: float | None,
     load_timeout: float | None,
 ) -> LoadPolicy:
-    if options.flag("fail_safe", fail_safe) and grace is None:
-        raise TypeError("fail_safe needs grace, the time for which a stale value is served if a load fails")
     return LoadPolicy(
         Staleness(options.seconds_or_none("grace", grace) or 0.0),
         options.share_or_none("refresh_ahead", refresh_ahead),
-        fail_safe,
+        options.seconds_or_none("fail_safe", fail_safe) or 0.0,
         options.seconds_or_none("timeout", timeout) or options.seconds_or_none("load_timeout", load_timeout),
         options.seconds_or_none("negative_ttl", negative_ttl),
     )
@@ -351,7 +355,7 @@ class LoadRequest:
         self.caller_key = caller_key
         self.loader: Any = loader
         self.policy = policy
-        self.grace = policy.stale.seconds
+        self.grace = policy.kept
         self.is_at_once = policy.is_at_once and type(loader) is not InSteps
         self.names = names
         self.codec = codec

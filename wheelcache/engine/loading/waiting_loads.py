@@ -16,7 +16,6 @@ from wheelcache.engine.loading.background import (
     BACKGROUND,
     Background,
     Handed,
-    MakeContext,
     made_for_load,
     stay_with_callers,
     within,
@@ -38,15 +37,13 @@ class WaitingLoads:
     Args:
         loads: the loads of the cache, whose ``load`` and ``refresh`` are those of this object.
         writer: see ``Loads``.
-        context: the option ``background_context`` of the cache.
     """
 
-    def __init__(self, core: Core, loads: Loads, writer: EntryWriter, context: MakeContext | None) -> None:
+    def __init__(self, core: Core, loads: Loads, writer: EntryWriter) -> None:
         self._core = core
         self._loads = loads
         self._turns, self._counts, self._backoff = loads.turns, loads.counts, loads.backoff
         self._writer = writer
-        self._context = context
 
     def load(self, request: LoadRequest) -> Steps:
         """Return the steps of ``get``: to wait for another caller, to serve a stale value, or to load elsewhere."""
@@ -57,12 +54,10 @@ class WaitingLoads:
         # Before the value is stored.
         request.cause = self._core.miss_cause(request.watched)
         try:
-            # With a timeout, a fresh value is preferred for that long, unless loading failed recently.
-            if policy.stale.seconds and (policy.timeout is None or not self._may_try(request.key)):
-                stale = self._stale(request, Receivers.ALL)
-                if stale is not MISSING:
-                    yield from self._start_refresh(request)
-                    return stale, None
+            stale = self._stale(request, self._grace_before(request)) if policy.kept else MISSING
+            if stale is not MISSING:
+                yield from self._start_refresh(request)
+                return stale, None
             deadline = None if policy.timeout is None else SystemClock.steady() + policy.timeout
             while outcome is None:
                 outcome = yield from self._take_turn(request, deadline)
@@ -117,7 +112,7 @@ class WaitingLoads:
 
     def _wait_for_process(self, turn: Turn, request: LoadRequest, deadline: float | None) -> StepsTo[Any]:
         """Wait for another process that computes the value. Return the value, or MISSING if the caller computes it."""
-        stale = self._stale(request, Receivers.WAITERS)
+        stale = self._stale(request, request.policy.grace_for(Receivers.WAITERS))
         if stale is not MISSING:
             return stale
         yield from wait_for_claim(turn, wait_until(turn, deadline, blocking=(yield BLOCKS)))
@@ -134,7 +129,7 @@ class WaitingLoads:
 
     def _wait(self, turn: Turn, request: LoadRequest, deadline: float | None) -> StepsTo[Outcome | None]:
         """Wait for the turn of another caller. Return None if the caller has to look again."""
-        stale = self._stale(request, Receivers.WAITERS)
+        stale = self._stale(request, request.policy.grace_for(Receivers.WAITERS))
         if stale is not MISSING:
             return stale, None
         if turn.is_late:
@@ -177,7 +172,7 @@ class WaitingLoads:
                 self._counts.add("refreshes")
                 result((yield from steps))
                 return
-            request.contexts = made_for_load(self._context)
+            request.contexts = made_for_load()
             started = background.refresh(steps, turn)
             self._counts.add("refreshes" if started else "refreshes_dropped")
             if not started:
@@ -188,7 +183,7 @@ class WaitingLoads:
 
     def _hand_over(self, turn: Turn, request: LoadRequest, deadline: float, background: Background) -> Handed:
         """Let a pool or a task load a value for which the caller will wait until ``deadline``."""
-        request.contexts = made_for_load(self._context)
+        request.contexts = made_for_load()
         turn.is_awaited = True
         # The caller computes the value no longer, so it may ask for it again after its timeout.
         turn.exit()
@@ -245,13 +240,15 @@ class WaitingLoads:
         if self._loads.is_closed:
             turn.end(End.ERROR, error)
             return
-        pause = self._backoff.failed(request.key, self._core.now())
+        now, policy = self._core.now(), request.policy
+        pause = self._backoff.failed(request.key, now)
         removed: Removals = []
-        if request.policy.stale.receivers is Receivers.ALL and not request.policy.fail_safe:
+        times = self._core.times(request.key) if policy.grace_for(Receivers.ALL) else None
+        if times is not None and times.fresh_until + policy.fail_safe <= now:
             # A stale value would be served as if nothing had happened, and no caller would ever see the error.
             self._core.delete(request.key, only_dead=True, removed=removed)
         # Otherwise it is raised to the caller.
-        is_logged = is_refresh or request.policy.fail_safe or request.given_up
+        is_logged = is_refresh or policy.fail_safe > 0 or request.given_up
         self._loads.fail(turn, request, error, is_logged=is_logged)
         try:
             if is_logged:
@@ -272,11 +269,22 @@ class WaitingLoads:
 
     # Stale values.
 
-    def _stale(self, request: LoadRequest, receivers: Receivers) -> Any:
-        """Return the stale value if the rule of the request is for such callers, which ends the look-up; otherwise
-        MISSING."""
-        rule = request.policy.stale
-        record = stale_record(self._core, request.watched, rule.seconds) if rule.receivers is receivers else None
+    def _grace_before(self, request: LoadRequest) -> float:
+        """Return the seconds past its TTL for which a caller receives the old value before it tries to load."""
+        policy = request.policy
+        if not self._may_try(request.key):
+            return self._grace_without_load(request)
+        # With a timeout, a fresh value is preferred for that long.
+        return policy.grace_for(Receivers.ALL) if policy.timeout is None else 0.0
+
+    def _grace_without_load(self, request: LoadRequest) -> float:
+        """Return the seconds past its TTL for which the old value is returned if loading failed or takes too long."""
+        return max(request.policy.grace_for(Receivers.ALL), request.policy.fail_safe)
+
+    def _stale(self, request: LoadRequest, grace: float) -> Any:
+        """Return the stale value, which ends the look-up; MISSING if there is none within ``grace`` seconds past its
+        TTL."""
+        record = stale_record(self._core, request.watched, grace) if grace else None
         if record is None:
             return MISSING
         request.fresh_until = record.times.fresh_until
@@ -287,15 +295,15 @@ class WaitingLoads:
     def _timed_out(self, request: LoadRequest) -> Outcome:
         request.given_up = True
         self._counts.add("load_timeouts")
-        stale = self._stale(request, Receivers.ALL)
+        stale = self._stale(request, self._grace_without_load(request))
         if stale is MISSING:
             return None, LoadTimeout(request.caller_key, request.policy.timeout or 0.0)
         return stale, None
 
     def _or_stale(self, request: LoadRequest, error: BaseException) -> Outcome:
         """Return the stale value if loading failed and the caller may have it; otherwise the error."""
-        if request.policy.fail_safe and isinstance(error, Exception):
-            stale = self._stale(request, Receivers.ALL)
+        if isinstance(error, Exception):
+            stale = self._stale(request, request.policy.fail_safe)
             if stale is not MISSING:
                 return stale, None
         return None, error

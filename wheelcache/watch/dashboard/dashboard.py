@@ -74,13 +74,11 @@ class Dashboard:
         caches: returns the caches of the site in this process.
         settings: returns the settings of the cache with a given name: name, value, whether it is the default, and
             meaning.
-        may_be_inspected: returns whether the cache with a given name has the option ``inspect``.
     """
 
     _title: str
     _caches: Callable[[], Iterable[Cache]]
     _settings: Callable[[str], Sequence[tuple[str, str, bool, str]]]
-    _may_be_inspected: Callable[[str], bool] = lambda name: False
 
     def page(self, granted: Permissions, home: str = "/") -> str:
         """Return the page in HTML.
@@ -145,7 +143,7 @@ class Dashboard:
             },
             "caches": [
                 _card(each, site)
-                | {"can_inspect": self._can_inspect(each.name, site)}
+                | {"can_inspect": _can_inspect(each.name, site)}
                 | _overview(
                     each,
                     overview.get(each.name, {}),
@@ -238,12 +236,12 @@ class Dashboard:
             by: the name of the operator, for the recent events.
 
         Raises:
-            Refused: if ``target`` is invalid, there is no such cache with the option ``inspect``, or it is not
-                published, so that workers cannot be asked.
+            Refused: if ``target`` is invalid, there is no such cache, or it is not published, so that workers cannot be
+                asked.
             FileUnusable, OSError: if the workers cannot be asked.
         """
         site = Site(self._caches(), Own.NONE)
-        self._check_inspectable(name, site)
+        _check_inspectable(name, site)
         for publication in [observer_of(each).publication for each in site.own if each.name == name]:
             if publication is not None:
                 # This process answers as well, even if its cache is new.
@@ -262,16 +260,8 @@ class Dashboard:
         if found is None:
             raise Refused("This search is over: repeat it", 404)
         name, inquiry, at = found
-        self._check_inspectable(name, site)
+        _check_inspectable(name, site)
         return answers(site, token, inquiry, at)
-
-    def _can_inspect(self, name: str, site: Site) -> bool:
-        return self._may_be_inspected(name) and site.is_shared(name)
-
-    def _check_inspectable(self, name: str, site: Site) -> None:
-        if not self._can_inspect(name, site):
-            needed = "set INSPECT to True, and FIGURES_DIR to a directory if it is None"
-            raise Refused(f"The cache {name!r} cannot be inspected: {needed}", 404)
 
     def _run_everywhere(
         self, action: str, name: str, act: Callable[[Cache], object], event: str, by: str, **arguments: str
@@ -300,6 +290,16 @@ class Dashboard:
 def asset(name: str) -> bytes:
     """Return the content of a file that the page loads."""
     return _FOLDER.joinpath(name).read_bytes()
+
+
+def _can_inspect(name: str, site: Site) -> bool:
+    """Return whether this process has the cache ``name``, and its workers can be asked about the entries."""
+    return any(each.name == name for each in site.own) and site.is_shared(name)
+
+
+def _check_inspectable(name: str, site: Site) -> None:
+    if not _can_inspect(name, site):
+        raise Refused(f"The cache {name!r} cannot be inspected: it is not in this site, or FIGURES_DIR is None", 404)
 
 
 def _named(name: str, site: Site) -> CacheFigures:
