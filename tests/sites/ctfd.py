@@ -41,5 +41,7 @@ CTFD = Site(
     prepare=[["-c", SET_UP], ["populate.py", "--users=20", "--teams=5", "--challenges=10"]],
     rehearsal=["-m", "flask", "wheelcache", "rehearsal"],
     log_in=("/login", {"name": "admin", "password": "password"}),
+    varies=(r"'csrfNonce': \"[0-9a-f]+\"", r'value="[0-9a-f]{64}"'),
+    cannot_gain="every new session gets a nonce at `CTFd/utils/initialization/__init__.py:392`",
     without=r"/(themes|files|logout|admin|setup)",
 )

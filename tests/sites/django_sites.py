@@ -47,12 +47,17 @@ application = pages.wsgi(application)
 """
 
 
-def django_site(settings: str, prepare: list[list[str]], **others) -> Site:
+TOKEN = r"\b[A-Za-z0-9]{64}\b"
+"""A CSRF token, which is masked anew in each answer."""
+
+
+def django_site(settings: str, prepare: list[list[str]], varies: tuple[str, ...] = (), **others) -> Site:
     """Return a site of Django.
 
     Args:
         settings: statements that import the site's settings and adapt them to this machine.
         prepare: management commands.
+        varies: as for a site; CSRF tokens are among them.
     """
     own = ["manage.py"]
     return Site(
@@ -62,5 +67,6 @@ def django_site(settings: str, prepare: list[list[str]], **others) -> Site:
         prepare=[[*own, *command, "--settings=plain_settings"] for command in prepare],
         rehearsal=[*own, "wheelcache", "rehearsal", "--settings=cached_settings"],
         also_installed=("psycopg[binary]",),
+        varies=(TOKEN, *varies),
         **others,
     )

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import venv
@@ -44,6 +42,7 @@ class Site:
         also_installed, not_installed: changes to its requirements, such as another driver of the database.
         without: a pattern for paths that visitors do not request.
         varies: patterns of text that differs between two answers of the site itself.
+        cannot_gain: the reason why it gains nothing, as the rehearsal must give it; "" if it gains.
         environment: variables of all its processes.
     """
 
@@ -60,7 +59,8 @@ class Site:
     also_installed: tuple[str, ...] = ()
     not_installed: tuple[str, ...] = ()
     without: str = r"(?!)"
-    varies: tuple[str, ...] = ()
+    varies: tuple[str, ...] = (r"(?!)",)
+    cannot_gain: str = ""
     environment: dict[str, str] = field(default_factory=dict)
 
     def source(self) -> Path:
