@@ -120,6 +120,7 @@ class Options:
             "ignore_query": [*self.ignore_query],
             "ignore_reads_by": [*self.ignored.paths],
             "max_body": self.max_body,
+            "session_cookies": [*self.session_cookies],
         }
 
     def _made(self) -> dict[str, Any]:

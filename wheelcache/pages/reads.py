@@ -198,6 +198,11 @@ class Reads:
         self.written: list[Read] = []
         self.unread: set[str] = set()
 
+    @property
+    def session_names(self) -> list[str]:
+        """The names of the cookies of sessions."""
+        return [field.decode("latin-1").partition(" ")[2] for field in self.sessions]
+
     def add(self, what: str, reader: FrameType, ends: Collection[CodeType]) -> None:
         """Record a read: see ``IgnoredReads.contain``."""
         self.add_all([read_at(what, reader, ends)])

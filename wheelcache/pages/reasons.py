@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
-from urllib.parse import unquote
 
 LONGEST_DETAIL: Final = 120
 """Characters. Visitors may choose a part of it, and it is kept with each mark."""
@@ -47,12 +46,19 @@ class Reason(NamedTuple):
     advice: str
     details: tuple[str, ...]
 
-    def advice_for(self, path: str, detail: str = "") -> str:
-        """Return the advice with the path of a page, and the cookies in the detail, in the rules that it names."""
+    def advice_for(self, pattern: str, detail: str = "", kept: Collection[str] = ()) -> str:
+        """Return the advice with real names in the rules that it names.
+
+        Args:
+            pattern: the pattern of a rule.
+            detail: the detail of the refusal, which may name cookies.
+            kept: the cookies that no rule may remove, such as those of sessions.
+        """
         named = _COOKIES.search(detail)
-        cookies = [] if named is None else named[1].split(", ")
-        # Rules compare decoded paths.
-        advice = self.advice.replace("[(path, ", f"[({unquote(path)!r}, ")
+        cookies = [] if named is None else (named[1] or named[2]).split(", ")
+        is_left_out = not cookies or not {*cookies}.isdisjoint(kept)
+        advice = _WITH_NAMES.sub("", self.advice) if is_left_out else self.advice
+        advice = advice.replace("[(path, ", f"[({pattern!r}, ")
         return advice.replace("(names)", f"({', '.join(map(repr, cookies))})").replace("=names)", f"={cookies!r})")
 
 
@@ -60,8 +66,11 @@ def _reason(cause: str, advice: str, *details: str) -> Reason:
     return Reason(cause, advice, details)
 
 
-_COOKIES: Final = re.compile(r"cookie ([^ ,]+(?:, [^ ,]+)*)")
+_COOKIES: Final = re.compile(r"sets cookie (.+)|the cookie ([^ ,]+)")
 """Finds the names of cookies in a detail."""
+
+_WITH_NAMES: Final = re.compile(r" If [^.]*?: rules=\[\(path, [^\]]*names\)*\]\.")
+"""Finds the sentence that names cookies, before the path is in it."""
 
 _READ_LESS: Final = (
     "Let the code that the command why names read single cookies or headers. If no page shows what it read, as with a "

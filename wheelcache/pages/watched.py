@@ -34,7 +34,7 @@ from wheelcache.pages.variants import cookies, environ_name
 IN_THE_KEY: Final = frozenset(
     (
         *("REQUEST_METHOD", "wsgi.url_scheme", "SCRIPT_NAME", "PATH_INFO", "QUERY_STRING", "HTTP_HOST"),
-        *("SERVER_SOFTWARE", "GATEWAY_INTERFACE", "werkzeug.request"),
+        *("SERVER_SOFTWARE", "GATEWAY_INTERFACE", "werkzeug.request", "flask._preserve_context"),
         *map(environ_name, CONDITIONS),
         *map(environ_name, BYPASSING),
         *map(environ_name, KEYED_HEADERS),

@@ -11,7 +11,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import unquote, urljoin, urlsplit
 
 from wheelcache.pages.figures import Figures
 from wheelcache.pages.local_requests import Answer, parts_of
@@ -157,7 +157,8 @@ def explained(url: str, first: Answer, second: Answer) -> Iterator[str]:
     else:
         reason = {**REASONS, **BYPASSING}.get(outcome.reason, REASONS["other"])
         yield f"The page is not stored: {outcome.detail}. {reason.cause}"
-        yield f"What to change: {reason.advice_for(urlsplit(url).path)}"
+        path = unquote(urlsplit(url).path)
+        yield f"What to change: {reason.advice_for(path, outcome.detail, first.reads.session_names)}"
     written = dict.fromkeys(first.reads.written + second.reads.written)
     if written:
         yield "The application wrote these keys of the session and these cookies:"

@@ -26,7 +26,10 @@ from wheelcache.pages.patterns import covers
 from wheelcache.pages.rehearsing import GAINS, NEEDS, OPTIONS, PROVED, REFUTED
 from wheelcache.watch.rehearsals import Outcome
 
-NO_OPTIONS: Final[Mapping[str, Any]] = {"rules": [], "ignore_query": [], "ignore_reads_by": [], "max_body": 0}
+NO_OPTIONS: Final[Mapping[str, Any]] = {
+    **{name: [] for name in ("rules", "ignore_query", "ignore_reads_by", "session_cookies")},
+    "max_body": 0,
+}
 
 NONE: Final = Outcome(0, 0.0, {})
 
@@ -88,11 +91,13 @@ class Advice(NamedTuple):
         lines: those of the block; none if nothing is to be changed.
         safe: the trials that would be won.
         trials: all of them.
+        sessions: the cookies of sessions.
     """
 
     lines: list[Line]
     safe: list[Trial]
     trials: list[Trial]
+    sessions: list[str]
 
     @property
     def gains(self) -> int:
@@ -152,7 +157,7 @@ def advice_of(outcomes: Mapping[tuple[str, str], Outcome]) -> Advice:
         left_out |= {each.pattern: f"{each.refuted:,} compared answers differed" for each in found}
     lines = [*_lines(safe, options)]
     bypasses = [Line("rules", _item(pattern, BYPASS), 0, note) for pattern, note in left_out.items()]
-    return Advice(_complete([*bypasses, *lines], options), safe, trials)
+    return Advice(_complete([*bypasses, *lines], options), safe, trials, options["session_cookies"])
 
 
 def _has_all(trial: Trial, safe: Iterable[Trial], rules: Iterable[tuple[str, str]], options: Mapping[str, Any]) -> bool:

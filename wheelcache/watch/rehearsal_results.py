@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
+from urllib.parse import unquote
 
 from wheelcache.pages.needs import Obstacle
 from wheelcache.pages.reasons import BYPASSING, REASONS, Reason
@@ -80,21 +81,20 @@ def result_of(cache: str, outcomes: Mapping[tuple[str, str], Outcome], mode: str
 
 def _advice_on(found: Mapping[str, Any], view: str, advice: Advice) -> str:
     """Return what to change so that a page is stored."""
-    trials = [each for each in advice.trials if each.view == view and each.row == found.get("row")]
-    reason, detail, path = found["reason"], found.get("detail", ""), found["url"].partition("?")[0]
-    if trials:
-        (trial,) = trials
-        if trial in advice.safe:
-            return "The rules below store this page."
-        if trial.refuted:
-            return "No rule is safe: compared answers differed."
-        stuck = trial.stuck
-        if stuck is None:
-            return "Not certain yet: no answer without the visitor was compared."
-        if stuck.reason != reason:
-            advised = _reason(stuck.reason).advice_for(path, stuck.detail)
-            return f"A rule would not suffice, because of the next obstacle: {_in_words(stuck)}. {advised}"
-    return _reason(reason).advice_for(path or "/*", detail)
+    reason, detail = found["reason"], found.get("detail", "")
+    trial = next((each for each in advice.trials if each.view == view and each.row == found.get("row")), None)
+    pattern = unquote(found["url"].partition("?")[0]) or "/*" if trial is None or not trial.pattern else trial.pattern
+    if trial in advice.safe:
+        return "The rules below store this page."
+    if trial is not None and trial.refuted:
+        return "No rule is safe: compared answers differed."
+    if trial is not None and trial.stuck is None:
+        return "Not certain yet: no answer without the visitor was compared."
+    stuck = None if trial is None else trial.stuck
+    if stuck is not None and stuck.reason != reason:
+        advised = _reason(stuck.reason).advice_for(pattern, stuck.detail, advice.sessions)
+        return f"A rule would not suffice, because of the next obstacle: {_in_words(stuck)}. {advised}"
+    return _reason(reason).advice_for(pattern, detail, advice.sessions)
 
 
 def _reason(name: str) -> Reason:
@@ -184,7 +184,8 @@ def findings(result: Result, *, shows_texts: bool) -> Iterator[tuple[str, list[s
                 place, texts = each["visitor"], []
             kind = "not safe to store" if each["kind"] == REFUTED else each["kind"]
             yield f"{kind}: {row['view']}, {url}, {'status' if place == 'header status' else place}", texts
-    for row in result["views"]:
+    # If the site cannot gain, the sentence has named the main obstacle.
+    for row in result["views"] if result["verdict"] != CANNOT_GAIN else ():
         for each in row["not_stored"]:
             where = f", {each['where']}" if each.get("where") else ""
             asked = each["url"] if shows_texts else each["url"].partition("?")[0]
