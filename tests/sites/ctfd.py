@@ -2,6 +2,13 @@
 
 from tests.sites.site import Site
 
+TESTS = ["tests/cache", "tests/test_themes.py", "tests/test_views.py"]
+TESTS_CONFIG = """
+from CTFd.config import TestingConfig
+
+TestingConfig.CACHE_TYPE = "wheelcache.flask_backend.HostCache"
+"""
+
 SET_UP = """
 import re
 from CTFd import create_app
@@ -37,7 +44,8 @@ CTFD = Site(
     cached=CACHED,
     also_installed=("Faker==4.1.0", "pytest"),
     gunicorn=["--worker-class", "gevent"],
-    environment={"SECRET_KEY": "secret", "FLASK_APP": "cached_site:application"},
+    # Otherwise, the URLs of its scripts contain the minute in which a worker started.
+    environment={"SECRET_KEY": "secret", "RUN_ID": "sites", "FLASK_APP": "cached_site:application"},
     prepare=[["-c", SET_UP], ["populate.py", "--users=20", "--teams=5", "--challenges=10"]],
     rehearsal=["-m", "flask", "wheelcache", "rehearsal"],
     log_in=("/login", {"name": "admin", "password": "password"}),

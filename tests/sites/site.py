@@ -90,24 +90,27 @@ class Site:
         return folder / "bin" / "python"
 
     def copied(self, folder: Path, **environment: str) -> Copy:
-        """Copy the source to ``folder``, since sites write into their own folder, and fill its database."""
+        """Copy the source to ``folder``, since sites write into their own folder."""
         shutil.copytree(self.source(), folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".git"))
         for name, text in {**self.modules, "plain_site": self.plain}.items():
             (folder / f"{name}.py").write_text(text)
         copy = Copy(self, folder, {**os.environ, "PYTHONHASHSEED": "0", **self.environment, **environment})
         copy.set_options("")
-        for command in self.prepare:
-            copy.run(*command)
         return copy
 
 
 @dataclass(frozen=True)
 class Copy:
-    """A copy of a site's source, with a database."""
+    """A copy of a site's source."""
 
     site: Site
     folder: Path
     environment: dict[str, str]
+
+    def fill(self) -> None:
+        """Create its database, and fill it with its own data."""
+        for command in self.site.prepare:
+            self.run(*command)
 
     def set_options(self, options: str) -> None:
         """Write the arguments of the HTTP cache, as the site's author would paste them."""
