@@ -158,7 +158,8 @@ wheel: $(VENV)/.dev  ## Build a source distribution and a wheel, and test them w
 	CC=/bin/false dist/python/bin/python -m pip install --quiet dist/*.tar.gz
 	cd dist && for core in compiled python; do env -i $$core/bin/python -I ../tests/wheel_check.py $$core || exit 1; done
 
-sites: $(VENV)/.dev  ## Misago, django CMS and CTFd from their sources: rehearse, paste the block, and serve; some minutes
+sites: packages  ## Misago, django CMS and CTFd, from their sources: rehearse, paste the block and serve; fetches 500 MB
+	@$(MAKE) --no-print-directory $(VENV)/.dev
 	$(PYTEST) --capture=tee-sys tests/sites/make_sites.py
 
 clean:  ## Remove everything that the other commands made
