@@ -91,8 +91,9 @@ def rehearsed_and_served(copy):
         before = crawl(site, url, pages)
         time.sleep(PUBLISHED_AFTER)
         printed = copy.run(*site.rehearsal)
-    block = _BLOCK.search(printed)
-    copy.set_options(block[0] if block else FIRST)
+    block = match[0] if (match := _BLOCK.search(printed)) else ""
+    # An option of the block replaces that of the same name.
+    copy.set_options(block if "rules=" in block else f"{FIRST}, {block}")
     with copy.served("cached_site") as url:
         after = crawl(site, url, pages)
     expected = {(visit.path, visit.kind): visit.body for visit in without}
