@@ -64,7 +64,7 @@ class Site:
     environment: dict[str, str] = field(default_factory=dict)
 
     def source(self) -> Path:
-        """Return the folder with its source, which is fetched if ``.fetched`` has none."""
+        """Return the folder with its source. A complete copy in ``.fetched`` is used; otherwise, it is fetched."""
         return _made(f"{self._slug}-{self.commit[:10]}", self._fetch)
 
     @property
