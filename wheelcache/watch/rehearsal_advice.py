@@ -274,6 +274,7 @@ def block_of(lines: list[Line], visits: int) -> str:
     ]
     if not names:
         parts.clear()
+    parts.append("# In place of the options of the same name; keep the others.")
     by_option: dict[str, list[Line]] = defaultdict(list)
     for each in lines:
         by_option[each.option].append(each)

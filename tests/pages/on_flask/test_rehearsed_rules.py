@@ -91,9 +91,10 @@ def test_the_rule_of_a_view_has_its_pattern_and_the_share_of_its_visits(make_sit
     report = result_of(site)
     (found,) = report.document
     assert found["sentence"] == "Apply this and rehearse again: hits go from 24% to about 97% of 120 visits."
-    assert [*report.view][-5:] == [
+    assert [*report.view][-6:] == [
         "from wheelcache.pages import ttl",
         "",
+        "# In place of the options of the same name; keep the others.",
         "rules=[",
         '    ("/post/*", ttl(60)),  # 75% of visits',
         "],",
