@@ -246,8 +246,7 @@ def problems_of(site: Site, events: Sequence[Event]) -> list[Problem]:
     worse = {each.name: worse_groups(site, each) for each in site.caches}
     configured = {each.name for each in site.own}
     evidence = Evidence(site.time, site.edge, site.recent(), site.recent_loads(), worse, events, configured)
-    separate = [Problem(*each) for each in separate_entries.found(site)]
-    return separate + problems(site.caches, evidence)
+    return problems(site.caches, evidence) + [Problem(*each) for each in separate_entries.found(site)]
 
 
 def problems(caches: Iterable[CacheFigures], evidence: Evidence) -> list[Problem]:
