@@ -96,7 +96,12 @@ def test_the_event_of_a_delete_names_the_group_of_the_key_and_never_the_key(work
         page.inspect("shared", Target("delete", kind, text), "maria")
     page.inspect("shared", Target("find", "group", "user"), "maria")
     events = [each.sentence() for each in Site([cache]).events(10) if each.kind in ("deleted", "inspected")]
-    assert sorted(events) == ["by maria: a key", "by maria: a key of user", "by maria: a pattern", "by maria: keys of user"]
+    assert sorted(events) == [
+        "by maria: a key",
+        "by maria: a key of user",
+        "by maria: a pattern",
+        "by maria: keys of user",
+    ]
 
 
 def test_a_clear_takes_effect_before_the_command_ends(others, cache):

@@ -365,6 +365,8 @@ def test_the_verdict_on_a_situation_is_right_on_the_page_in_the_terminal_and_in_
 
 def test_the_verdict_on_a_bad_release_names_the_release_and_the_cause(site):
     a_release_shortens_the_lifetime(site)
-    verdict = r"Cache 'pages', product: misses rose from [\d.]+% to \d+% since release r0, all because of expired entries"
+    verdict = (
+        r"Cache 'pages', product: misses rose from [\d.]+% to \d+% since release r0, all because of expired entries"
+    )
     assert re.fullmatch(verdict, site.on_page())
     assert re.fullmatch(verdict, site.in_terminal())

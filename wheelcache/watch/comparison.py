@@ -334,7 +334,7 @@ def changes_between(before: Groups, after: Groups) -> list[Change]:
     """Return the groups whose misses changed beyond chance, and those that are new, in the order of their additional or
     fewer misses."""
     found = [
-        Change(name, *(group_of(groups.get(name, NO_GROUP)) for groups in (before, after)))
+        Change(name, group_of(before.get(name, NO_GROUP)), group_of(after.get(name, NO_GROUP)))
         for name in {*before, *after}
     ]
     compared = sum(1 for each in found if each.old.requests and each.new.requests)
