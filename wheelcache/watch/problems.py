@@ -321,7 +321,7 @@ def _loads_fail(group: Recently) -> str:
     lasts = group.lasts(("load_failures",), ("loads",))
     if lasts is None:
         return f"{share:.0%} of loads failed in the last minute; now they succeed"
-    return f"{share:.0%} of loads fail{lasts}"
+    return f"{share:.0%} of loads have failed{lasts}" if lasts else f"{share:.0%} of loads fail"
 
 
 def _refreshes_are_dropped(cache: Recently) -> str:
