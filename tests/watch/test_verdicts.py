@@ -348,7 +348,7 @@ SITUATIONS = [
 
 
 SEPARATE = [a_release_drops_a_tag_in_both_workers, entries_of_two_workers_do_not_fit]
-"""Situations in which a worker keeps missing what another has computed, which comes second: see ``separate_entries``."""
+"""Situations in which a worker also keeps missing values of the other: see ``separate_entries``."""
 
 
 @pytest.mark.parametrize(("situation", "alert"), SITUATIONS, ids=[each.__name__ for each, _ in SITUATIONS])

@@ -83,8 +83,7 @@ class Dashboard:
     Args:
         title: the title of the page.
         caches: returns the caches of the site in this process.
-        settings: returns the settings of the cache with a given name: name, value, whether it is the default, and
-            meaning.
+        settings: returns the settings of the cache with a given name: name, value, and whether it is the default.
     """
 
     _title: str
