@@ -779,4 +779,4 @@ def test_the_rule_for_a_wrong_page_matches_its_path(rehearsed, found, path, cloc
     site.get(target, {"Cookie": "ada"})
     assert found(site, "wrong")
     clock.advance(INTERVAL)
-    assert f"({pattern}, bypass())" in results(site)["block"]
+    assert f"({pattern}, bypass()),  # 1 compared answer was wrong\n" in results(site)["block"]

@@ -37,7 +37,8 @@ def rehearsal(caches: Sequence[Cache], name: str | None) -> Report:
 
 def _view(result: Result) -> Iterator[str]:
     mode = "" if result["mode"] is None else f", mode {result['mode']}"
-    yield result["sentence"]
+    # It may contain a key of a session.
+    yield printable(result["sentence"])
     yield f"Cache {result['cache']!r}{mode}, since {date_of(result['since'])}"
     yield from _rows(result["views"])
     yield from lines_of(result)

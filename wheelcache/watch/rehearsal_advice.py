@@ -153,7 +153,9 @@ def advice_of(outcomes: Mapping[tuple[str, str], Outcome]) -> Advice:
         if kind == "wrong" and outcome.number
     ]
     safe = [each for each in trials if each.is_safe]
-    left_out = {pattern: f"{number:,} compared answers were wrong" for pattern, number in wrong if pattern}
+    left_out = {
+        pattern: f"{_answers(number)} {'was' if number == 1 else 'were'} wrong" for pattern, number in wrong if pattern
+    }
     while True:
         safe = [each for each in safe if not any(covers(pattern, each.pattern) for pattern in left_out)]
         unsafe = [each for each in trials if each.refuted and each.pattern and each.pattern not in left_out]
@@ -161,10 +163,14 @@ def advice_of(outcomes: Mapping[tuple[str, str], Outcome]) -> Advice:
         found = [each for each in unsafe if _has_all(each, safe, rules, options)]
         if not found:
             break
-        left_out |= {each.pattern: f"{each.refuted:,} compared answers differed" for each in found}
+        left_out |= {each.pattern: f"{_answers(each.refuted)} differed" for each in found}
     lines = [*_lines(safe, options)]
     bypasses = [Line("rules", BYPASS, 0, note, pattern) for pattern, note in left_out.items()]
     return Advice(_complete([*bypasses, *lines], options), safe, trials, options["session_cookies"])
+
+
+def _answers(number: int) -> str:
+    return f"{number:,} compared answer{'' if number == 1 else 's'}"
 
 
 def _exact_pattern(url: str) -> str:

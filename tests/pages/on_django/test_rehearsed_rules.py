@@ -16,6 +16,7 @@ from tests.pages.site import running_loop
 from tests.waiting import until
 from wheelcache.watch.page_commands import rehearsal
 from wheelcache.watch.publisher import INTERVAL
+from wheelcache.watch.site import Own, Site
 
 numbers = count()
 
@@ -122,9 +123,16 @@ def comparisons_are_over(site, clock):
     return not rehearsal._comparisons
 
 
+def is_published(site, clock):
+    clock.advance(INTERVAL)
+    (found,) = Site([site.cache.cache], Own.NONE).rehearsed().values()
+    counts = site.cache.pages.rehearsal.counts()
+    return {key: each.number for key, each in found.items()} == {key: each.number for key, each in counts.items()}
+
+
 def result_of(site, clock):
     assert until(lambda: comparisons_are_over(site, clock), 30)
-    clock.advance(INTERVAL)
+    assert until(lambda: is_published(site, clock))
     (found,) = rehearsal([site.cache.cache], None).document
     return found
 

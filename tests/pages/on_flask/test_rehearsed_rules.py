@@ -128,3 +128,16 @@ def test_a_block_has_no_cookie_that_no_rule_accepts(make_site, result_of):
     (found,) = result_of(site).document
     assert "rules" in pasted(found["block"])
     assert "odd" not in found["block"]
+
+
+def test_a_key_of_a_session_cannot_control_the_terminal(make_site, result_of):
+    site = make_site()
+
+    def begin_session():
+        flask.session["\x1b[2J"] = secrets.token_hex()
+
+    site.app.before_request(begin_session)
+    visits(site, 60, ["/post/1", "/cached"])
+    report = result_of(site)
+    assert report.document[0]["verdict"] == "cannot gain"
+    assert all(line.isprintable() for line in report.view)
