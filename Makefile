@@ -25,7 +25,7 @@ ifeq ($(and $(shell command -v cc),$(if $(wildcard wheelcache/core/_core*.so),,m
 CORE += compiler-found
 endif
 
-.PHONY: help heart run run-flask demo cluster free-port data test check deep mutants test-python-core test-new-user oldest docs lint packages reference bench wheel sanitize clean compiler-found
+.PHONY: help heart run run-flask demo cluster free-port data test check deep mutants test-python-core test-new-user oldest docs lint packages reference bench wheel sites sanitize clean compiler-found
 
 help:  ## List the commands
 	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## / { printf "make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -157,6 +157,10 @@ wheel: $(VENV)/.dev  ## Build a source distribution and a wheel, and test them w
 	dist/compiled/bin/python -m pip install --quiet --no-index dist/*.whl
 	CC=/bin/false dist/python/bin/python -m pip install --quiet dist/*.tar.gz
 	cd dist && for core in compiled python; do env -i $$core/bin/python -I ../tests/wheel_check.py $$core || exit 1; done
+
+sites: packages  ## Misago, django CMS and CTFd, from their sources: rehearse, paste the block and serve; fetches 500 MB
+	@$(MAKE) --no-print-directory $(VENV)/.dev
+	$(PYTEST) --capture=tee-sys tests/sites/make_sites.py
 
 clean:  ## Remove everything that the other commands made
 	rm -rf build dist *.egg-info wheelcache/core/*.c wheelcache/core/*.so

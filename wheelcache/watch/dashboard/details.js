@@ -229,7 +229,7 @@ export class Details {
     if (!isKnown) return;
     const { before, after, groups, seconds: length } = comparison;
     const figures = part(this.root, "compared-figures");
-    write(figures.querySelector("caption"), `${duration(length)} before and after ${minute(comparison.at)}`);
+    write(figures.querySelector("caption"), `${length < 600 ? `${length} s` : duration(length)} before and after ${minute(comparison.at)}`);
     const rows = COMPARED.map(([name, text]) => [name, text(before), text(after)]);
     fillTable(figures.querySelector("tbody"), rows.filter(([, ...texts]) => !texts.every((text) => ZEROS.has(text))));
     const changed = part(this.root, "compared-groups");
