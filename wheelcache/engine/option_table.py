@@ -248,7 +248,7 @@ class Options(Mapping[str, Option]):
         return (name for name in self._rows if name in self)
 
     def __len__(self) -> int:
-        return len([*self])
+        return sum(1 for _ in self)
 
     def unknown(self, given: Iterable[Any], cache: str) -> str | None:
         """Return a message about the names in ``given`` that are not options: see ``options.unknown``."""

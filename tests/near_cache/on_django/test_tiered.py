@@ -61,10 +61,11 @@ def test_l2_must_be_given_and_no_tiered_cache():
         assert f"L2 must not be a TieredCache itself, as {alias!r} is" in refused(L2=alias)
 
 
-def test_culling_and_what_is_unknown_are_errors_that_name_the_options_there_are():
-    assert "CULL_FREQUENCY" not in OPTIONS
-    for name in ("CULL_FREQUENCY", "L1_MAX"):
-        assert all(part in refused(L2="default", **{name: 3}) for part in (repr(name), "L1_TIMEOUT", "MAX_ENTRIES"))
+def test_an_unknown_option_is_an_error_that_names_the_options_and_one_of_other_caches_names_these():
+    assert all(part in refused(L2="default", L1_MAX=3) for part in ("'L1_MAX'", *OPTIONS))
+    assert "'CULL_FREQUENCY' of the cache 'tiered'; it belongs to WheelCache and HostCache" in refused(
+        L2="default", CULL_FREQUENCY=3
+    )
 
 
 class DerivedRedisCache(RedisCache):

@@ -183,7 +183,7 @@ SCRIPT = """
 import os, signal
 import django
 from django.conf import settings
-settings.configure(LOGGING_CONFIG=None, CACHES={caches!r})
+settings.configure(LOGGING_CONFIG=None, INSTALLED_APPS=["wheelcache.django_backend"], CACHES={caches!r})
 django.setup()
 from django.core.cache import caches
 from tests.engines import engine
