@@ -32,6 +32,7 @@ from wheelcache.core import ASKED
 from wheelcache.core.contract import VIEW
 from wheelcache.django_backend import stores
 from wheelcache.engine.guests import module_of
+from wheelcache.engine.stats_log import report_core
 from wheelcache.runtime.alarm import Alarm
 
 # Processes that the tests start behave alike, whatever the environment of the caller: PYTHONUNBUFFERED, for one, hides
@@ -68,8 +69,10 @@ providers._get_local_constants = lambda: providers._local_constants
 
 
 # The first write of a process logs its core: not during the test that happens to make it.
-if log := module_of("watch", "stats_log"):
-    log.report_core()
+report_core()
+# A process computes its start once: not by the time of the test that happens to ask for it first.
+if held_file := module_of("watch", "held_file"):
+    held_file.this_process()
 
 
 def lacks_compiled_core():

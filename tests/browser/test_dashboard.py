@@ -227,7 +227,7 @@ def test_the_charts_say_what_they_show(page):
     assert labels == ["Hit ratio", "Look-ups per second", "Time computing", "Memory now"]
     captions = {each.text for each in page.all('[data-cache="atlas"] figure[data-chart] .when')}
     assert captions - {""} == {"last 10 s"}
-    assert page.figure("entries_note").endswith(" of 800 entries")
+    assert page.figure("entries_note").endswith(" of 800 entries in 2 workers")
 
 
 def test_a_cache_of_which_the_store_behind_is_down_says_so(page):

@@ -25,8 +25,11 @@ _, folder, way = sys.argv
 
 readme = {"INSTALLED_APPS": []}
 exec(next(code for code in snippets(ROOT / "README.md").values() if code.startswith("# mysite/settings.py")), readme)
-# Not in the directory of the user.
-readme["CACHES"]["default"]["OPTIONS"]["FIGURES_DIR"] = folder
+# Not in the directories of the user.
+readme["CACHES"]["default"] |= {
+    "LOCATION": f"{folder}/entries",
+    "OPTIONS": {"FIGURES_DIR": folder, "TRANSACTIONS": way == "cache_page in a transaction"},
+}
 
 around = ["django.middleware.cache.UpdateCacheMiddleware"], ["django.middleware.cache.FetchFromCacheMiddleware"]
 before, after = around if way.startswith("middleware") else ([], [])

@@ -89,6 +89,21 @@ def test_commands_read_and_delete_the_entries_themselves(others, cache):
     assert run(cache, "keys", "*") == (["page:1"], None)
 
 
+@pytest.mark.compiled
+def test_the_event_of_a_delete_names_the_group_of_the_key_and_never_the_key(worker, cache):
+    page = Dashboard("Site", lambda: [cache], lambda name: [])
+    for kind, text in (("key", "user:1"), ("key", "no such entry"), ("pattern", "page:*")):
+        page.inspect("shared", Target("delete", kind, text), "maria")
+    page.inspect("shared", Target("find", "group", "user"), "maria")
+    events = [each.sentence() for each in Site([cache]).events(10) if each.kind in ("deleted", "inspected")]
+    assert sorted(events) == [
+        "by maria: a key",
+        "by maria: a key of user",
+        "by maria: a pattern",
+        "by maria: keys of user",
+    ]
+
+
 def test_a_clear_takes_effect_before_the_command_ends(others, cache):
     assert site_commands.clear([cache], "shared").view == ["'shared': removed 3 entries."]
     assert cache.keys() == []

@@ -719,3 +719,64 @@ def test_without_a_rehearsal_the_command_says_how_to_begin(make_site, path, cloc
     clock.advance(INTERVAL)
     with pytest.raises(CommandFailed, match="rehearse="):
         results(site)
+
+
+# Strangers who want to fill the memory, or to hide the outcomes of other views.
+
+
+def without_lifetime(vary):
+    def respond(request):
+        if request.notes is not None:
+            request.notes.view = request.path.split("/")[1]
+        cookie = {"set-cookie": f"seen{request.path.replace('/', '-')}=1"} if request.path.startswith("/many") else {}
+        return Response(b"<p>x-3000</p>", {"vary": vary, **cookie} if vary else cookie)
+
+    return respond
+
+
+FLOODS = {
+    "cookies on which no page depends": (
+        "Cookie",
+        lambda number: (f"/shop/{number}", {"Cookie": f"c{number}{'x' * 3000}=1"}),
+    ),
+    "cookies that a page shows": ("", lambda number: ("/shop", {"Cookie": f"c{number}=<p>x-3000</p>"})),
+    "values of headers": ("User-Agent", lambda number: (f"/shop/{number}", {"User-Agent": f"{number}{'x' * 3000}"})),
+    "pages that set a cookie each": ("", lambda number: (f"/many/{number}", {})),
+}
+
+
+@pytest.mark.parametrize("flood", FLOODS)
+def test_no_stranger_fills_the_memory_or_hides_other_views(make_site, flood):
+    vary, request_of = FLOODS[flood]
+    site = make_site(rehearse=1)
+    site.respond = without_lifetime(vary)
+    for number in range(rehearsing.MOST_ROWS_OF_A_VIEW + 20):
+        site.get(*request_of(number))
+    site.get("/last")
+    rehearsal = site.cache.pages.rehearsal
+    kinds = [kind for view, kind in rehearsal.counts() if view == flood_view(flood)]
+    assert len(kinds) <= (rehearsing.MOST_ROWS_OF_A_VIEW if "each" in flood else 4)
+    assert all(len(key) < 100 for key in rehearsal._would_be_stored._facts)
+    assert all(len(names) <= rehearsing.MOST_LOST for names in rehearsal._lost.values())
+    assert ("last", "not stored: no lifetime") in rehearsal.counts()
+
+
+def flood_view(flood):
+    return "many" if "each" in flood else "shop"
+
+
+@pytest.mark.parametrize(
+    ("target", "pattern"),
+    [("/caf%C3%A9/%22", '"/café/\\""'), (f"/{'%C3%A9' * 60}", f'"/{"é" * 33}*"'), ("/a?b", '"/a"')],
+)
+def test_the_rule_for_a_wrong_page_matches_its_path(rehearsed, found, path, clock, target, pattern):
+    site = rehearsed(figures_dir=path)
+    personal, right = serving(PERSONAL["a name"]), without_lifetime("")
+    site.respond = lambda request: (right if request.path == "/right" else personal)(request)
+    for _ in range(120):
+        site.get("/right")
+    store(site, target)
+    site.get(target, {"Cookie": "ada"})
+    assert found(site, "wrong")
+    clock.advance(INTERVAL)
+    assert f"({pattern}, bypass())" in results(site)["block"]

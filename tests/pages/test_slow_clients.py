@@ -228,6 +228,20 @@ def test_a_stream_that_is_too_long_ends_when_its_client_has_left(run):
     run(main, max_body=5000)
 
 
+def test_a_stream_that_a_rehearsal_looks_at_ends_when_its_client_has_left(run):
+    async def main(site):
+        # Without a lifetime, so that no page becomes of it.
+        site.headers, site.pieces = [], PIECES * 100
+        client = Client(site)
+        client.error = OSError("the client has left")
+        client.read()
+        with pytest.raises(OSError, match="disconnected"):
+            await client.task
+        assert site.made == PIECES[:1]
+
+    run(main, rehearse=1)
+
+
 @pytest.mark.parametrize("is_over", [False, True])
 def test_a_request_that_is_cancelled_leaves_no_task(run, is_over):
     async def main(site):

@@ -51,13 +51,20 @@ TOKEN = r"\b[A-Za-z0-9]{64}\b"
 """A CSRF token, which is masked anew in each answer."""
 
 
-def django_site(settings: str, prepare: list[list[str]], varies: tuple[str, ...] = (), **others) -> Site:
+def django_site(
+    settings: str,
+    prepare: list[list[str]],
+    varies: tuple[str, ...] = (),
+    also_installed: tuple[str, ...] = (),
+    **others,
+) -> Site:
     """Return a site of Django.
 
     Args:
         settings: statements that import the site's settings and adapt them to this machine.
         prepare: management commands.
         varies: as for a site; CSRF tokens are among them.
+        also_installed: as for a site; the driver of PostgreSQL is among them.
     """
     own = ["manage.py"]
     return Site(
@@ -66,7 +73,7 @@ def django_site(settings: str, prepare: list[list[str]], varies: tuple[str, ...]
         modules={"plain_settings": settings + _DATABASE, "cached_settings": _CACHED},
         prepare=[[*own, *command, "--settings=plain_settings"] for command in prepare],
         rehearsal=[*own, "wheelcache", "rehearsal", "--settings=cached_settings"],
-        also_installed=("psycopg[binary]",),
+        also_installed=("psycopg[binary]", *also_installed),
         varies=(TOKEN, *varies),
         **others,
     )

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.postgresql_server import PostgresqlServer
+from tests.sites.bakerydemo import BAKERYDEMO
 from tests.sites.ctfd import CTFD, TESTS, TESTS_CONFIG
 from tests.sites.django_cms import DJANGO_CMS
 from tests.sites.misago import MISAGO
@@ -64,7 +65,7 @@ def results():
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("site", [MISAGO, DJANGO_CMS, CTFD], ids=lambda site: site.name)
+@pytest.mark.parametrize("site", [MISAGO, DJANGO_CMS, BAKERYDEMO, CTFD], ids=lambda site: site.name)
 def test_the_pasted_block_makes_pages_hit_and_no_body_wrong(site, tmp_path, results):
     with PostgresqlServer() as server:
         copy = site.copied(tmp_path, DATABASE=json.dumps(server.django_database), LOCATION=f"sites-{tmp_path.name}")

@@ -39,6 +39,7 @@ class Site:
         prepare: commands that fill its database with its own data, as arguments of Python.
         rehearsal: the command that prints the results of a rehearsal, as arguments of Python.
         log_in: the path of the form, and its fields.
+        requirements: the file with its requirements, or "" if it has none.
         also_installed, not_installed: changes to its requirements, such as another driver of the database.
         without: a pattern for paths that visitors do not request.
         varies: patterns of text that differs between two answers of the site itself.
@@ -56,6 +57,7 @@ class Site:
     log_in: tuple[str, dict[str, str]]
     modules: dict[str, str] = field(default_factory=dict)
     gunicorn: list[str] = field(default_factory=list)
+    requirements: str = "requirements.txt"
     also_installed: tuple[str, ...] = ()
     not_installed: tuple[str, ...] = ()
     without: str = r"(?!)"
@@ -79,7 +81,7 @@ class Site:
 
     def python(self) -> Path:
         """Return the Python of a virtual environment with its requirements, gunicorn, and this checkout."""
-        lines = (self.source() / "requirements.txt").read_text().splitlines()
+        lines = (self.source() / self.requirements).read_text().splitlines() if self.requirements else []
         wanted = [line for line in lines if not line.startswith(tuple(f"{name}==" for name in self.not_installed))]
         requirements = "\n".join([*wanted, "gunicorn", "rich", *self.also_installed, ""])
         digest = hashlib.sha256(f"{sys.version} {requirements}".encode()).hexdigest()[:10]

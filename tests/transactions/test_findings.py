@@ -481,6 +481,7 @@ settings.configure(
         "BACKEND": "wheelcache.django_backend.WheelCache",
         "OPTIONS": {"TRANSACTIONS": True, "FIGURES_DIR": None},
     }},
+    INSTALLED_APPS=["wheelcache.django_backend"],
 )
 django.setup()
 from django.core.cache import caches

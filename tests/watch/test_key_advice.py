@@ -20,8 +20,8 @@ def by_cause(**misses):
     return {name: misses.get(name.removeprefix("misses_"), 0) for name in MISSES.values()}
 
 
-def group(hits=0, puts=0, **misses):
-    return (hits, 0, puts, 0, 0, 0.0, 0, *by_cause(**misses).values())
+def group(hits=0, puts=0, loads=0, load_failures=0, **misses):
+    return (hits, 0, puts, loads, load_failures, 0.0, 0, *by_cause(**misses).values())
 
 
 def about_keys(groups=None, *, hits=50_000, evictions=3_050, load_seconds=0.0, core="compiled", gauges=None, **misses):
@@ -68,6 +68,7 @@ def test_there_is_no_advice_about_the_only_group_of_the_core_in_python():
         ({"hits": 0, "expired": 999}, 0, {"expired": 999}),
         ({"hits": 6_100, "expired": 8_000, "new": 8_001}, 50_000, {"expired": 8_000, "new": 8_001}),
         ({"hits": 6_100, "expired": 8_000}, 50_000, {"expired": 8_000, "new": 72_001}),
+        ({**EXPIRES, "loads": 9_400, "load_failures": 600}, 50_000, {"expired": 8_000, "new": 8_000}),
         # Less than three of 100 look-ups: expiry is the only reason for misses in a cache that works well.
         ({"hits": 500_000, "expired": 8_000}, 500_000, {"expired": 8_000}),
     ],

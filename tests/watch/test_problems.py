@@ -167,20 +167,20 @@ def test_each_problem_is_a_sentence_and_without_one_there_is_none(figures, recen
 @pytest.mark.parametrize(
     ("groups", "expected"),
     [
-        ({"shop": [(9, 3)] * 6}, ["Cache 'pages', shop: 25% of loads fail for 60 s"]),
-        ({"": [(9, 3)] * 6}, ["Cache 'pages': 25% of loads fail for 60 s"]),
+        ({"shop": [(9, 3)] * 6}, ["Cache 'pages', shop: 25% of loads have failed for 60 s"]),
+        ({"": [(9, 3)] * 6}, ["Cache 'pages': 25% of loads have failed for 60 s"]),
         # Few failures, or a small share of them.
         ({"shop": [(0, 2)]}, []),
         ({"shop": [(97, 3)]}, []),
         # Other groups do not hide it.
-        ({"about": [(900, 0)] * 6, "shop": [(5, 5)] * 6}, ["Cache 'pages', shop: 50% of loads fail for 60 s"]),
+        ({"about": [(900, 0)] * 6, "shop": [(5, 5)] * 6}, ["Cache 'pages', shop: 50% of loads have failed for 60 s"]),
         (
             {"shop": [(1, 9), (5, 0)]},
             ["Cache 'pages', shop: 60% of loads failed in the last minute; now they succeed"],
         ),
         (
             {f"view{number}": [(0, 10 + number)] for number in range(9)},
-            [f"Cache 'pages', view{number}: 100% of loads fail for 10 s" for number in (8, 7, 6, 5, 4)],
+            [f"Cache 'pages', view{number}: 100% of loads have failed for 10 s" for number in (8, 7, 6, 5, 4)],
         ),
     ],
 )

@@ -16,6 +16,7 @@ from wheelcache.runtime.clock import SystemClock
 from wheelcache.watch import comparison
 from wheelcache.watch.comparison import Side, compare
 from wheelcache.watch.console import date_of
+from wheelcache.watch.event_log import STARTED
 from wheelcache.watch.releases import Release, note_release, releases_in, this_release
 from wheelcache.watch.rows import NO_GROUP
 from wheelcache.watch.spans import Span
@@ -91,6 +92,12 @@ def test_workers_publish_the_release_of_their_environment(path):
     for name in ("7f3c", "", "7f3d", "7f3d"):
         run(script, path, name)
     assert [str(each) for each in look(path).releases()] == [
+        "release 7f3c",
+        "release of the settings",
+        "release 7f3d",
+    ]
+    started = [each for each in reversed(look(path).events(20)) if each.kind == STARTED]
+    assert [each.sentence().partition(" with ")[2] for each in started] == [
         "release 7f3c",
         "release of the settings",
         "release 7f3d",

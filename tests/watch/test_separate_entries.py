@@ -45,8 +45,7 @@ def workers(path, clock, closed, monkeypatch):
 @pytest.fixture
 def problems(path, clock):
     def found():
-        site = look(path, clock)
-        return [str(each) for each in problems_of(site, site.recent(), ())]
+        return [str(each) for each in problems_of(look(path, clock), ())]
 
     return found
 
@@ -154,7 +153,7 @@ def test_state_that_workers_must_share_is_a_problem_from_two_workers_on(workers,
     looking.engine.observed.shared_state.append(SharedState("Sessions are in", "a visitor is logged out"))
 
     def found():
-        return [str(each) for each in problems_of(Site([looking], Own.NONE), {}, ())]
+        return [str(each) for each in problems_of(Site([looking], Own.NONE), ())]
 
     for each in workers(1):
         each.set("a", 1)

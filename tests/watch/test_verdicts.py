@@ -21,6 +21,7 @@ from wheelcache import Cache, ManualClock
 from wheelcache.engine.codec import size_of
 from wheelcache.watch import publisher, site_commands
 from wheelcache.watch.console import show
+from wheelcache.watch.event_log import CLEARED, Event, add_events
 from wheelcache.watch.prometheus import Collector
 
 __all__ = ["promtool"]
@@ -61,11 +62,23 @@ class PlantedSite:
     def deploy(self, **options):
         """Replace all workers by those of another release."""
         number = len(self.workers)
-        publication = self.workers[0].engine.observed.observer.publication
-        release = publication.recorder.time(), f"r{next(self.numbers)}"
-        publication.publisher.file.write(lambda db: db.execute("INSERT INTO releases VALUES (?, ?)", release))
+        release = self._time(), f"r{next(self.numbers)}"
+        self._write(lambda db: db.execute("INSERT INTO releases VALUES (?, ?)", release))
         self.stop()
         self.start(number, **options)
+
+    def clear(self, operator):
+        """Clear the cache in all workers as the dashboard does, at the time of the manual clock."""
+        event = Event.of(CLEARED, self._time(), cache="pages", subject=operator)
+        self._write(lambda db: add_events(db, [event]))
+        for worker in self.workers:
+            worker.clear()
+
+    def _time(self):
+        return self.workers[0].engine.observed.observer.publication.recorder.time()
+
+    def _write(self, write):
+        self.workers[0].engine.observed.observer.publication.publisher.file.write(write)
 
     def serve(self, minutes, *visits):
         """Let all workers serve the same traffic.
@@ -183,7 +196,7 @@ def a_tenth_of_the_loads_of_a_view_fails(site):
 def all_loads_of_a_rare_view_fail(site):
     site.start()
     site.serve(14, *others(site), site.now_and_then(0.2, site.view("product", 1, fails=1.0)))
-    return "Cache 'pages', product: 100% of loads fail"
+    return "Cache 'pages', product: 100% of loads have failed for "
 
 
 def a_view_fails_in_one_of_two_workers(site):
@@ -281,6 +294,13 @@ def an_operator_clears_the_cache(site):
     site.serve(2, *others(site), view)
 
 
+def an_operator_clears_the_cache_after_a_release(site):
+    view = site.view("product", 10, keys=1000)
+    before_and_after(site, view, view, minutes=12)
+    site.clear("maria")
+    site.serve(2, *others(site), view)
+
+
 def a_look_up_now_and_then(site):
     site.start(max_entries=60)
     site.serve(20, site.now_and_then(0.01, site.view("product", 1, keys=10_000)))
@@ -319,11 +339,16 @@ SITUATIONS = [
     (a_restart_empties_the_cache, None),
     (a_restart_empties_both_workers, None),
     (an_operator_clears_the_cache, None),
+    (an_operator_clears_the_cache_after_a_release, None),
     (a_look_up_now_and_then, None),
     (no_look_up_after_a_busy_day, None),
     (a_failure_now_and_then, None),
     (few_look_ups_after_a_release, None),
 ]
+
+
+SEPARATE = [a_release_drops_a_tag_in_both_workers, entries_of_two_workers_do_not_fit]
+"""Situations in which a worker keeps missing what another has computed, which comes second: see ``separate_entries``."""
 
 
 @pytest.mark.parametrize(("situation", "alert"), SITUATIONS, ids=[each.__name__ for each, _ in SITUATIONS])
@@ -338,5 +363,15 @@ def test_the_verdict_on_a_situation_is_right_on_the_page_in_the_terminal_and_in_
     else:
         assert site.on_page().startswith(expected)
         assert site.in_terminal().startswith(expected)
-        assert " more problem" not in site.on_page()
+        assert (", and 1 more problem" in site.on_page()) == (situation in SEPARATE)
+        assert " more problems" not in site.on_page()
         assert alert in site.alerts(promtool)
+
+
+def test_the_verdict_on_a_bad_release_names_the_release_and_the_cause(site):
+    a_release_shortens_the_lifetime(site)
+    verdict = (
+        r"Cache 'pages', product: misses rose from [\d.]+% to \d+% since release r0, all because of expired entries"
+    )
+    assert re.fullmatch(verdict, site.on_page())
+    assert re.fullmatch(verdict, site.in_terminal())

@@ -193,13 +193,11 @@ class Setting(NamedTuple):
         name: the name as the interface spells it.
         value: the value in words.
         is_default: whether the value is the default.
-        meaning: the description.
     """
 
     name: str
     value: str
     is_default: bool
-    meaning: str
 
 
 class Options(Mapping[str, Option]):
@@ -321,8 +319,8 @@ class Options(Mapping[str, Option]):
         found = []
         for name, option in self.items():
             if option.name in checked or name in self._of_guests:
-                value, meaning = checked.get(option.name, option.default), option.meaning.replace("`", "")
-                found.append(Setting(name, option.in_words(value), value == option.default, meaning))
+                value = checked.get(option.name, option.default)
+                found.append(Setting(name, option.in_words(value), value == option.default))
         return found
 
 

@@ -222,7 +222,7 @@ class HostCore:
             return None
         if use and self._notes_uses and len(self._used) < MOST_USES:
             self._used[name] = None
-        return _record(key, *row)
+        return _record(key, *row)._replace(group=group_by_rules(self._rules, key))
 
     def __len__(self) -> int:
         return self._state()[1]

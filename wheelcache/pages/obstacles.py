@@ -21,6 +21,7 @@ from wheelcache.pages.needs import (
     Obstacles,
 )
 from wheelcache.pages.notes import PageNotes
+from wheelcache.pages.page_rules import is_cookie
 from wheelcache.pages.patterns import pattern_of
 from wheelcache.pages.query import TRACKING, QueryRules
 from wheelcache.pages.reads import Read
@@ -38,6 +39,13 @@ PER_VISITOR: Final = frozenset(
     b"user-agent referer x-forwarded-for x-real-ip cf-connecting-ip true-client-ip x-request-id traceparent".split()
 )
 """Request headers that make a page for almost each visitor."""
+
+OF_ANY_COOKIE: Final = {
+    "visitor": "depends on all cookies, and this visitor has some; only a rule gives it a lifetime",
+    "cookie": "shows the value of a cookie on which it does not depend",
+}
+"""Details of reasons without the name of the cookie. Otherwise, each name that a stranger sends would have a row in the
+figures."""
 
 MOST_BODY: Final = 32 << 20
 """The largest ``max_body`` that is recommended, in bytes."""
@@ -69,6 +77,7 @@ def find_obstacles(
     reasons = [*storing.obstacles(request, notes, response, body, lost)]
     if why is not None and why not in reasons and why.reason not in {each.reason for each in reasons}:
         reasons.insert(0, why)
+    fields = storing.options.normalization.fields(response.vary) | notes.fields
     needs: dict[Need, None] = {}
     stuck = None
     pattern = _pattern(request, notes)
@@ -76,16 +85,21 @@ def find_obstacles(
         found = _needs(each, notes, response, new, pattern)
         needs |= dict.fromkeys(found)
         if not found and stuck is None:
-            stuck = Obstacle(each.reason, each.detail, where(each, notes, storing.options.sessions.names))
+            detail = OF_ANY_COOKIE[each.reason] if _is_of_any_cookie(each, fields) else each.detail
+            stuck = Obstacle(each.reason, detail, where(each, notes, storing.options.sessions.names))
     needs |= dict.fromkeys(Need(WITHOUT_COOKIES, name.decode("latin-1")) for name in sorted(read))
     exempt = _exempt_fields(notes, response)
     needs |= dict.fromkeys(Need(IGNORE_READS_BY, by) for paths in exempt.values() for by in paths)
     traces = notes.traces
     if traces is not None and any(_tracking.normalized(name) == "" for name in traces.unread):
         needs[Need(IGNORE_QUERY)] = None
-    fields = storing.options.normalization.fields(response.vary) | notes.fields
     fields -= exempt.keys() | {cookie_field(name) for name in lost}
     return Obstacles(pattern, (*sorted(needs),), stuck, fields, lost)
+
+
+def _is_of_any_cookie(why: Refusal, fields: frozenset[bytes]) -> bool:
+    """Return whether a reason names a cookie of the visitor that is none of those on which the page depends."""
+    return why.reason in OF_ANY_COOKIE and why.cookie is not None and cookie_field(why.cookie) not in fields
 
 
 def _pattern(request: Request, notes: PageNotes) -> str:
@@ -96,11 +110,12 @@ def _pattern(request: Request, notes: PageNotes) -> str:
 
 
 def _losable(storing: Storing, notes: PageNotes, response: Response) -> frozenset[bytes]:
-    """Return the cookies that the response sets and may lose: neither a session, nor the deletion of a cookie."""
+    """Return the cookies that the response sets and may lose: neither a session, nor the deletion of a cookie, nor one
+    with a name that no rule accepts."""
     kept = storing.options.sessions.names | notes.token_cookies
     found = zip(set_cookies(response), response.lines.get(b"set-cookie", ()), strict=True)
     lines = [(name, line) for name, line in found if name not in notes.token_cookies]
-    if any(name in kept or _EXPIRED.search(line) for name, line in lines):
+    if any(name in kept or not is_cookie(name.decode("latin-1")) or _EXPIRED.search(line) for name, line in lines):
         return frozenset()
     return frozenset(name for name, _ in lines)
 

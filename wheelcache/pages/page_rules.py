@@ -44,10 +44,14 @@ class PageRule:
             return f"without_cookies({', '.join(json.dumps(name.decode()) for name in sorted(self.lost_cookies))})"
         if self.ttl is not None:
             names = [name.decode() for name in sorted(self.value_cookies)]
-            return f"ttl({self.ttl:g}, cookies={json.dumps(names)})" if names else f"ttl({self.ttl:g})"
+            return f"ttl({_number(self.ttl)}, cookies={json.dumps(names)})" if names else f"ttl({_number(self.ttl)})"
         if self.fail_safe is not None:
-            return f"fail_safe({self.fail_safe:g})"
-        return "bypass()" if self.grace is None else f"grace({self.grace:g})"
+            return f"fail_safe({_number(self.fail_safe)})"
+        return "bypass()" if self.grace is None else f"grace({_number(self.grace)})"
+
+
+def _number(seconds: float) -> str:
+    return repr(seconds).removesuffix(".0")
 
 
 NO_RULE: Final = PageRule()
@@ -102,13 +106,14 @@ def without_cookies(*names: str) -> PageRule:
     methods are not changed, and neither are the responses with ``private`` or ``no-store``.
     """
     accepted = "names of cookies, such as 'history'"
-    found = options.names("the names in without_cookies()", names, accepted, _is_cookie)
+    found = options.names("the names in without_cookies()", names, accepted, is_cookie)
     if not found:
         raise ValueError(f"without_cookies() must have {accepted}")
     return PageRule(lost_cookies=frozenset(name.encode() for name in found))
 
 
-def _is_cookie(name: str) -> bool:
+def is_cookie(name: str) -> bool:
+    """Return whether ``without_cookies`` accepts the name of a cookie."""
     return bool(_COOKIE.fullmatch(name))
 
 

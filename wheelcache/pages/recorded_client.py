@@ -56,7 +56,7 @@ class RecordedClient:
             return
         await self.flush()
         if self._is_lost:
-            if not run.is_recording and message.get("more_body", False):
+            if not self._run_goes_on and message.get("more_body", False):
                 # Nobody needs the rest, which may have no end.
                 raise OSError("the client has disconnected")
             return
@@ -64,9 +64,14 @@ class RecordedClient:
             await self._send(message)
         except OSError:
             # Servers may raise this if the client has disconnected. The run goes on for the page.
-            if not run.is_recording:
+            if not self._run_goes_on:
                 raise
             self._is_lost = True
+
+    @property
+    def _run_goes_on(self) -> bool:
+        """Whether the run goes on without its client."""
+        return self._run.is_recording and self._run.outlives_its_client
 
     async def flush(self) -> None:
         """Wait until the client has received all messages. Raise the server's exception for one of them."""

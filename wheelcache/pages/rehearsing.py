@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from wheelcache.pages.comparison import Comparison, Heard
 from wheelcache.pages.headers import without
+from wheelcache.pages.keys import digest
 from wheelcache.pages.marks import Facts
 from wheelcache.pages.needs import IGNORE_QUERY, WITHOUT_COOKIES, Need, Obstacles
 from wheelcache.pages.notes import PageNotes
@@ -51,7 +52,11 @@ UNLIMITED_RERUNS: Final = 200
 causes two reruns for each comparison, and a wrong page up to seven."""
 
 MOST_ROWS: Final = 2_000
-"""Views, with the outcomes of each."""
+MOST_ROWS_OF_A_VIEW: Final = 200
+"""Outcomes, of all views and of each. A view may set cookies whose names have no end."""
+
+MOST_LOST: Final = 32
+"""Cookies that the pages of a view may lose."""
 
 LONGEST_URL: Final = 200
 
@@ -136,8 +141,9 @@ class Rehearsal:
                 self._counts["", OPTIONS] = Count(1, self._options.for_rehearsals())
             found = self._counts.get(key)
             if found is None:
-                if len(self._counts) >= MOST_ROWS:
+                if len(self._counts) >= MOST_ROWS or self._rows[key[0]] >= MOST_ROWS_OF_A_VIEW:
                     return
+                self._rows[key[0]] += 1
                 found = Count(0, {})
             self._counts[key] = Count(found.number + number, found.example if example is None else example)
 
@@ -173,9 +179,11 @@ class Rehearsal:
         values = self._options.normalization.values(sorted(found.fields), {name: request.value(name) for name in names})
         if values is None:
             return False
-        key = f"{request.key} {values}"
+        key = request.key
         if Need(IGNORE_QUERY) in found.needs:
             key = key.replace(request.query, _tracking.normalized(request.query), 1)
+        # The values may be long, and secrets.
+        key = digest(f"{key} {values}")
         now, until = self._site.clock(), self._would_be_stored.find(key)
         if until is not None and now < until:
             return True
@@ -204,7 +212,7 @@ class Rehearsal:
         if names := [each.value.encode("latin-1") for each in found.needs if each.kind == WITHOUT_COOKIES]:
             with self._lock:
                 if view in self._lost or len(self._lost) < MOST_ROWS:
-                    self._lost[view] = self._lost.get(view, frozenset()).union(names)
+                    self._lost[view] = frozenset([*self._lost.get(view, ()), *names][:MOST_LOST])
         if found.stuck is not None or not found.needs:
             return
         if not is_refused:
@@ -365,6 +373,8 @@ class Rehearsal:
     def after_fork_in_child(self) -> None:
         self._lock = threading.Lock()
         self._counts: Counts = {}
+        # By view.
+        self._rows: Counter[str] = Counter()
         self._reruns: dict[str | None, int] = {}
         self._obstacles = Facts[Obstacles]()
         self._would_be_stored = Facts[float]()

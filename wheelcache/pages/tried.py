@@ -61,7 +61,10 @@ class TriedRun(Run):
 
     def chunk(self, data: bytes) -> None:
         self._length += len(data)
-        if self.notes.traces is not None and self._length <= self._storing.options.max_body:
+        if self._length > self._storing.options.max_body:
+            # The response may have no end.
+            self._chunks_of_all.clear()
+        elif self.notes.traces is not None:
             self._chunks_of_all.append(data)
         if self._why_not is None:
             super().chunk(data)

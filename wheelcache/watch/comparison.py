@@ -16,8 +16,8 @@ misses, or null). ``before`` and ``after`` have ``hit_ratio``, ``requests`` (loo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from math import ceil, floor, sqrt
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from wheelcache.core.contract import MissCause
 from wheelcache.engine.stats import GroupStats, Stats
 from wheelcache.watch.documents import percentiles_ms
+from wheelcache.watch.event_log import CLEARED, MAX_EVENTS
 from wheelcache.watch.figures import CacheFigures
 from wheelcache.watch.key_groups import Groups
 from wheelcache.watch.releases import Release
@@ -74,7 +75,7 @@ WARM: Final = 0.9
 """A cache that was cold is warm when it has this share again, or after WARM_UP."""
 
 WARM_UP: Final = 600
-"""The most seconds for which first requests may be due to the empty cache."""
+"""The most seconds after it was emptied for which misses may be due to the empty cache."""
 
 RESTARTED: Final = 120
 """Seconds within which all workers of a release are started."""
@@ -91,7 +92,7 @@ AFTER: Final = {
 }
 """The phrases for the causes of misses, by the value of their ``MissCause``."""
 
-OF_EMPTY_CACHE: Final = (MissCause.NEW.value, MissCause.UNKNOWN.value)
+OF_EMPTY_CACHE: Final = (MissCause.NEW.value, MissCause.UNKNOWN.value, MissCause.CLEARED.value)
 """The causes of the misses of an empty cache."""
 
 
@@ -118,11 +119,16 @@ class Side(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The figures of one group of keys on both sides."""
+    """The figures of one group of keys on both sides.
+
+    Attributes:
+        mark: the moment between them in words, such as "release 7f3c"; empty if the text need not name it.
+    """
 
     name: str
     old: GroupStats
     new: GroupStats
+    mark: str = ""
 
     @property
     def more(self) -> float:
@@ -165,7 +171,8 @@ class Change:
         if not self.old.requests:
             return f"new, {after:.0%} of look-ups miss{self._reason()}"
         verb = "rose" if after > before else "fell"
-        return f"misses {verb} from {_percent(before)} to {_percent(after)}{self._reason()}"
+        since = f" since {self.mark}" if self.mark else ""
+        return f"misses {verb} from {_percent(before)} to {_percent(after)}{since}{self._reason()}"
 
     def _reason(self) -> str:
         """Return the main reason for the additional misses; empty without one."""
@@ -208,23 +215,38 @@ def worse_groups(site: Site, figures: CacheFigures) -> list[Change]:
     """Return the groups that now miss more often than before the latest release, if that began within the last hour,
     those with the most additional misses first.
 
-    Only the recent misses decide. While a cache that the release has emptied is cold, misses for first requests do not
-    count, and the group without a name never does, since its keys may be others than before.
+    Only the recent misses decide. While a cache that the release or an operator has emptied is cold, the misses of an
+    empty cache do not count. The group without a name never counts, since its keys may be others than before.
     """
     edge = site.edge
     mark = next((each for each in reversed(site.releases()) if edge - HOUR < each.at <= edge), None)
     spans = "" if mark is None else _spans(site, figures, mark)
-    if isinstance(spans, str):
+    if mark is None or isinstance(spans, str):
         return []
     # Every look at the page and every scrape asks this, so the stretches are short.
     before = spans[0]._replace(since=max(spans[0].since, spans[0].until - WORSE_BEFORE))
     since, is_cold = _recent(site, figures, spans)
     groups = (site.within(figures, each).groups for each in (before, site.span(since)))
     changes = changes_between(*groups)
-    if is_cold:
-        changes = [_without_first_requests(each) for each in changes]
-        changes = [each for each in changes if is_beyond_chance(each, len(changes))]
+    worse = _worse(changes)
+    if worse and (is_cold or _is_cleared_by_operator(site, figures)):
+        others = _worse(map(_without_misses_of_empty_cache, changes))
+        worse = [each for each in others if is_beyond_chance(each, len(changes))]
+    return [replace(each, mark=mark.phrase) for each in worse]
+
+
+def _worse(changes: Iterable[Change]) -> list[Change]:
     return [each for each in changes if each.name and each.old.requests and each.is_worse]
+
+
+def _is_cleared_by_operator(site: Site, figures: CacheFigures) -> bool:
+    """Return whether an operator has cleared the cache recently. A release whose code clears it again and again is not
+    excused by that."""
+    since = site.edge - WARM_UP
+    return any(
+        each.kind == CLEARED and each.subject and each.cache in (figures.name, None) and each.at >= since
+        for each in site.events(MAX_EVENTS)
+    )
 
 
 def _spans(site: Site, figures: CacheFigures, mark: Release) -> tuple[Span, Span] | str:
@@ -298,7 +320,7 @@ def _recent(site: Site, figures: CacheFigures, spans: tuple[Span, Span]) -> tupl
     return (max(recent, warm), False) if warm + LEAST_SECONDS <= edge else (recent, True)
 
 
-def _without_first_requests(change: Change) -> Change:
+def _without_misses_of_empty_cache(change: Change) -> Change:
     """Return a change without the misses that an empty cache causes."""
     old, new = ({**each.misses_by_cause, **dict.fromkeys(OF_EMPTY_CACHE, 0)} for each in (change.old, change.new))
     return Change(
@@ -312,7 +334,7 @@ def changes_between(before: Groups, after: Groups) -> list[Change]:
     """Return the groups whose misses changed beyond chance, and those that are new, in the order of their additional or
     fewer misses."""
     found = [
-        Change(name, *(group_of(groups.get(name, NO_GROUP)) for groups in (before, after)))
+        Change(name, group_of(before.get(name, NO_GROUP)), group_of(after.get(name, NO_GROUP)))
         for name in {*before, *after}
     ]
     compared = sum(1 for each in found if each.old.requests and each.new.requests)

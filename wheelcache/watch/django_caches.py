@@ -28,9 +28,9 @@ def _of_alias(cache: WheelCache) -> list[Setting]:
     """Return the settings that every backend of Django has."""
     timeout, prefix, version = cache.default_timeout, cache.key_prefix, cache.version
     return [
-        Setting("TIMEOUT", repr(timeout), timeout == 300, "seconds, None for never"),
-        Setting("KEY_PREFIX", prefix or "''", not prefix, "put before every key"),
-        Setting("VERSION", repr(version), version == 1, "part of every key"),
+        Setting("TIMEOUT", repr(timeout), timeout == 300),
+        Setting("KEY_PREFIX", prefix or "''", not prefix),
+        Setting("VERSION", repr(version), version == 1),
     ]
 
 

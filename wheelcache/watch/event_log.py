@@ -62,8 +62,9 @@ class Event:
         kind: one of the constants above, or an action of ``inquiries``.
         at, since: the times of the last and the first occurrence, in seconds since 1970.
         cache: the name of the cache; None for all caches, or for a process.
-        subject: the operator, perhaps with the target, or the type of the exception. Empty if the code of the site
-            cleared the cache, and for an outage of a store, which is one event whatever its exceptions are.
+        subject: the operator, perhaps with the target; the type of the exception; or the release of workers that
+            started. Empty if the code of the site cleared the cache, and for an outage of a store, which is one event
+            whatever its exceptions are.
         text: the message of the exception; for an outage, the last exception.
         processes: the processes in which it occurred.
         count: the number of occurrences.
@@ -124,7 +125,8 @@ class Event:
         many = f" ({self.count:,} times)" if self.count > 1 else ""
         if self.kind in OF_PROCESSES:
             workers = self._workers() if self.count <= MAX_LISTED else f"{self.count:,} workers"
-            return f"{workers}: killed, crashed, or left by os._exit" if self.kind == KILLED else workers
+            release = f" with release {self.subject}" if self.subject else ""
+            return f"{workers}: killed, crashed, or left by os._exit" if self.kind == KILLED else workers + release
         if self.kind in (LOAD_FAILED, STORE_FAILED):
             return ": ".join(filter(None, (self._named_groups(), self.subject, self.text))) + many
         by = self.subject or f"the code of {self._workers('process', 'processes')}"

@@ -17,7 +17,7 @@ Keys are texts: a key that is not a string is shown as its ``repr``, and is foun
 these keys:
 
 - "get" (``key``, ``show_value``): ``found``, and if it is true ``seconds_left`` (null for no expiry), ``bytes``,
-  ``type``, ``tags`` and, if wanted, ``value``.
+  ``type``, ``group``, its name, ``tags`` and, if wanted, ``value``.
 - "keys" (``pattern``, ``limit``): ``keys``, at most ``limit`` of them, and ``count``, the number of all.
 - "tags" (``pattern``, ``limit``): ``tags``, an object with the number of entries by tag, at most ``limit`` of them, and
   ``count``.
@@ -172,6 +172,7 @@ class Inspector:
             "seconds_left": self._seconds_left(record),
             "bytes": self._cache.bytes_of(record),
             "type": kind,
+            "group": record.group,
             "tags": sorted(callers_tags(record.tags)),
         }
         return {**found, "value": repr(_readable(value))[:LONGEST_TEXT]} if show_value else found
@@ -403,13 +404,24 @@ def ask(site: AskedSite, workers: Mapping[int, int], name: str, inquiry: Documen
 
 
 def note(site: AskedSite, name: str, inquiry: Document, by: str) -> None:
-    """Record an inquiry of the operator ``by`` as an event, which contains neither keys nor tags."""
+    """Record an inquiry of the operator ``by`` as an event, which contains neither keys nor tags, but the name of the
+    group of keys. That of one key is known if processes share the entries."""
     kind = inquiry["kind"]
     what = {"tags": "tags", "sample": "a sample"}.get(kind)
     if what is None:
         what = next(f"a {field}" for field in ("key", "pattern", "tag", "group") if field in inquiry)
+    group = _group_of(site.inspector(name), inquiry)
+    if group:
+        what = f"{'keys' if kind == 'group' else 'a key'} of {group}"
     value = " and its value" if inquiry.get("show_value") else ""
     site.note(DELETED if kind == "delete" else INSPECTED, f"{by}: {what}{value}", name)
+
+
+def _group_of(inspector: Inspector | None, inquiry: Document) -> str:
+    """Return the group of an inquiry about a group or a key; empty if it has none, or if it is not known."""
+    if "key" not in inquiry or inspector is None:
+        return str(inquiry.get("group", ""))
+    return str(inspector.answer({"kind": "get", "key": inquiry["key"]}).get("group", ""))
 
 
 def begin(site: AskedSite, workers: Mapping[int, int], name: str, inquiry: Document) -> str:

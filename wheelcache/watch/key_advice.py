@@ -31,6 +31,9 @@ LEAST_INVALIDATED: Final = 0.2
 LEAST_UNREAD: Final = 3_000
 """The stored values of a group without a hit before it is called unread."""
 
+MOST_FAILURES: Final = 0.05
+"""The share of a group's loads that may fail if a longer lifetime is to help."""
+
 USED_ONCE: Final = 0.95
 """The share of a group's look-ups that must miss, and of these misses that must be for unknown keys."""
 
@@ -92,6 +95,8 @@ def _on_group(figures: CacheFigures, name: str, group: GroupStats) -> Iterable[s
         and _matters(expired, stats)
         and expired >= LEAST_SHARE_OF_MISSES * stats.misses
         and expired >= MOSTLY_EXPIRED * misses
+        # If the load after an expiry fails, the next look-ups miss for the same reason.
+        and group.load_failures <= MOST_FAILURES * (group.loads + group.load_failures)
     ):
         yield (
             f"a longer lifetime for {name} would avoid misses: {expired / misses:.0%} of its misses, and "

@@ -246,8 +246,7 @@ def problems_of(site: Site, events: Sequence[Event]) -> list[Problem]:
     worse = {each.name: worse_groups(site, each) for each in site.caches}
     configured = {each.name for each in site.own}
     evidence = Evidence(site.time, site.edge, site.recent(), site.recent_loads(), worse, events, configured)
-    separate = [Problem(*each) for each in separate_entries.found(site)]
-    return separate + problems(site.caches, evidence)
+    return problems(site.caches, evidence) + [Problem(*each) for each in separate_entries.found(site)]
 
 
 def problems(caches: Iterable[CacheFigures], evidence: Evidence) -> list[Problem]:
@@ -322,7 +321,7 @@ def _loads_fail(group: Recently) -> str:
     lasts = group.lasts(("load_failures",), ("loads",))
     if lasts is None:
         return f"{share:.0%} of loads failed in the last minute; now they succeed"
-    return f"{share:.0%} of loads fail{lasts}"
+    return f"{share:.0%} of loads have failed{lasts}" if lasts else f"{share:.0%} of loads fail"
 
 
 def _refreshes_are_dropped(cache: Recently) -> str:

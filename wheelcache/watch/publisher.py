@@ -286,7 +286,7 @@ class SitePublisher:
                 for table in ("workers", "key_samples"):
                     db.executemany(f"DELETE FROM {table} WHERE process = ? AND number = ?", rows)
             if not self._has_started:
-                events.append(Event.of(STARTED, started, this_process()))
+                events.append(Event.of(STARTED, started, this_process(), subject=this_release()))
             gone = [(time, ids[each.recorder.name]) for each, _ in batch.publications if each.is_closed]
         else:
             gone = [(time, number) for number in ids.values()]

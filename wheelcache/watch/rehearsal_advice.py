@@ -6,11 +6,11 @@ applied, and none of them differed. The lines are in the order of the visits tha
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
+from urllib.parse import unquote
 
 from wheelcache.pages.needs import (
     IGNORE_QUERY,
@@ -23,7 +23,7 @@ from wheelcache.pages.needs import (
     parsed,
 )
 from wheelcache.pages.patterns import covers
-from wheelcache.pages.rehearsing import GAINS, NEEDS, OPTIONS, PROVED, REFUTED
+from wheelcache.pages.rehearsing import GAINS, LONGEST_URL, NEEDS, OPTIONS, PROVED, REFUTED
 from wheelcache.watch.rehearsals import Outcome
 
 NO_OPTIONS: Final[Mapping[str, Any]] = {
@@ -34,9 +34,10 @@ NO_OPTIONS: Final[Mapping[str, Any]] = {
 NONE: Final = Outcome(0, 0.0, {})
 
 BYPASS: Final = "bypass()"
+ALL_TRACKING: Final = "*TRACKING"
 
 _NAMES: Final = re.compile(r'"([^"]*)"')
-_FUNCTIONS: Final = re.compile(r"(bypass|fail_safe|grace|ttl|without_cookies)\(")
+_CUT_ESCAPE: Final = re.compile(r"%.?$")
 
 
 class Trial(NamedTuple):
@@ -73,15 +74,21 @@ class Line(NamedTuple):
 
     Attributes:
         option: the option that it belongs to.
-        code: an item of the option, as Python code.
+        code: an item of the option, as Python code; for a rule, the call that makes it.
         visits: the visits that need it; None if it is set already.
         note: a remark; "" without any.
+        pattern: the pattern of a rule; "" for other options.
     """
 
     option: str
     code: str
     visits: int | None
     note: str = ""
+    pattern: str = ""
+
+    @property
+    def item(self) -> str:
+        return f"({_quoted(self.pattern)}, {self.code})" if self.pattern else self.code
 
 
 class Advice(NamedTuple):
@@ -141,7 +148,7 @@ def advice_of(outcomes: Mapping[tuple[str, str], Outcome]) -> Advice:
     options = {**NO_OPTIONS, **(outcomes["", OPTIONS].example if ("", OPTIONS) in outcomes else {})}
     trials = trials_in(outcomes)
     wrong = [
-        (outcome.example.get("pattern") or outcome.example.get("url", "").partition("?")[0], outcome.number)
+        (outcome.example.get("pattern") or _exact_pattern(outcome.example.get("url", "")), outcome.number)
         for (_, kind), outcome in outcomes.items()
         if kind == "wrong" and outcome.number
     ]
@@ -156,8 +163,17 @@ def advice_of(outcomes: Mapping[tuple[str, str], Outcome]) -> Advice:
             break
         left_out |= {each.pattern: f"{each.refuted:,} compared answers differed" for each in found}
     lines = [*_lines(safe, options)]
-    bypasses = [Line("rules", _item(pattern, BYPASS), 0, note) for pattern, note in left_out.items()]
+    bypasses = [Line("rules", BYPASS, 0, note, pattern) for pattern, note in left_out.items()]
     return Advice(_complete([*bypasses, *lines], options), safe, trials, options["session_cookies"])
+
+
+def _exact_pattern(url: str) -> str:
+    """Return the pattern of a single page, for applications whose views are unknown."""
+    path, has_query, _ = url.partition("?")
+    if len(url) < LONGEST_URL or has_query:
+        return unquote(path)
+    # The end is cut off, perhaps within a character.
+    return unquote(_CUT_ESCAPE.sub("", path), errors="ignore") + "*"
 
 
 def _has_all(trial: Trial, safe: Iterable[Trial], rules: Iterable[tuple[str, str]], options: Mapping[str, Any]) -> bool:
@@ -203,11 +219,19 @@ def _rules_for(trials: Iterable[Trial], options: Mapping[str, Any]) -> dict[tupl
 
 
 def _losing(names: Iterable[str]) -> str:
-    return f"without_cookies({', '.join(map(json.dumps, sorted(names)))})"
+    return f"without_cookies({', '.join(map(_quoted, sorted(names)))})"
 
 
-def _item(pattern: str, code: str) -> str:
-    return f"({json.dumps(pattern)}, {code})"
+def _quoted(text: str) -> str:
+    """Return a literal of Python. Unlike ``json.dumps``, it keeps printable characters and escapes no character as two
+    surrogates, which a pattern must not have."""
+    return '"' + "".join(map(_escaped, text)) + '"'
+
+
+def _escaped(character: str) -> str:
+    if character in '"\\':
+        return f"\\{character}"
+    return character if character.isprintable() else ascii(character)[1:-1]
 
 
 def _lines(trials: Iterable[Trial], options: Mapping[str, Any]) -> Iterator[Line]:
@@ -216,7 +240,7 @@ def _lines(trials: Iterable[Trial], options: Mapping[str, Any]) -> Iterator[Line
     rules = _rules_for(trials, options)
     for (pattern, code), number in rules.items():
         note = "these pages no longer set the cookie" if code.startswith(WITHOUT_COOKIES) else ""
-        yield Line("rules", _item(pattern, code), number, note)
+        yield Line("rules", code, number, note, pattern)
     visits: Counter[Need] = Counter()
     proved: Counter[Need] = Counter()
     for each in trials:
@@ -228,9 +252,9 @@ def _lines(trials: Iterable[Trial], options: Mapping[str, Any]) -> Iterator[Line
             note = (
                 f"safe if no page shows what it reads; {proved[need]:,} reruns from another address gave the same page"
             )
-            yield Line(IGNORE_READS_BY, json.dumps(need.value), number, note)
+            yield Line(IGNORE_READS_BY, _quoted(need.value), number, note)
         elif need.kind == IGNORE_QUERY:
-            yield Line(IGNORE_QUERY, "*TRACKING", number)
+            yield Line(IGNORE_QUERY, ALL_TRACKING, number)
     sizes = [int(need.value) for need in visits if need.kind == MAX_BODY]
     if sizes:
         number = sum(number for need, number in visits.items() if need.kind == MAX_BODY)
@@ -242,20 +266,23 @@ def _complete(lines: list[Line], options: Mapping[str, Any]) -> list[Line]:
     if not lines:
         return []
     used = {each.option for each in lines}
-    patterns = [each.code for each in lines if WITHOUT_COOKIES in each.code]
-    lines = sorted(lines, key=lambda each: (_generality(each, patterns), -(each.visits or 0)))
-    given = [Line("rules", _item(pattern, code), None) for pattern, code in options["rules"]]
-    given += [Line(IGNORE_READS_BY, json.dumps(each), None) for each in options["ignore_reads_by"]]
-    given += [Line(IGNORE_QUERY, json.dumps(each), None) for each in options["ignore_query"]]
+    losing = [each.pattern for each in lines if each.code.startswith(WITHOUT_COOKIES)]
+    lines = sorted(lines, key=lambda each: (_generality(each, losing), -(each.visits or 0)))
+    given = [Line("rules", code, None, pattern=pattern) for pattern, code in options["rules"]]
+    given += [Line(IGNORE_READS_BY, _quoted(each), None) for each in options["ignore_reads_by"]]
+    given += [Line(IGNORE_QUERY, _quoted(each), None) for each in options["ignore_query"]]
     return [*lines, *(each for each in given if each.option in used)]
 
 
-def _generality(line: Line, others: list[str]) -> int:
-    """Return how many other rules for cookies a rule for cookies would hide if it came first."""
-    if line.code not in others:
+def _generality(line: Line, patterns: list[str]) -> int:
+    """Return how many other rules for cookies a rule for cookies would hide if it came first.
+
+    Args:
+        patterns: those of all rules for cookies.
+    """
+    if not line.code.startswith(WITHOUT_COOKIES):
         return 0
-    pattern = json.loads(line.code[1:].partition('", ')[0] + '"')
-    return sum(covers(pattern, json.loads(other[1:].partition('", ')[0] + '"')) for other in others) - 1
+    return sum(covers(line.pattern, each) for each in patterns) - 1
 
 
 def block_of(lines: list[Line], visits: int) -> str:
@@ -266,8 +293,8 @@ def block_of(lines: list[Line], visits: int) -> str:
     """
     if not lines:
         return ""
-    names = {found[1] for each in lines if each.option == "rules" and (found := _FUNCTIONS.match(_rule(each.code)))}
-    names |= {"TRACKING" for each in lines if "TRACKING" in each.code}
+    names = {each.code.partition("(")[0] for each in lines if each.pattern}
+    names |= {"TRACKING" for each in lines if each.code == ALL_TRACKING}
     parts = [
         f"from wheelcache.pages import {', '.join(sorted(names, key=lambda name: (not name.isupper(), name)))}",
         "",
@@ -282,12 +309,8 @@ def block_of(lines: list[Line], visits: int) -> str:
         if option == MAX_BODY:
             parts.append(f"{option}={of_option[0].code},{_comment(of_option[0], visits)}")
             continue
-        parts += [f"{option}=[", *(f"    {each.code},{_comment(each, visits)}" for each in of_option), "],"]
+        parts += [f"{option}=[", *(f"    {each.item},{_comment(each, visits)}" for each in of_option), "],"]
     return "\n".join(parts)
-
-
-def _rule(code: str) -> str:
-    return code.partition('", ')[2]
 
 
 def _comment(line: Line, visits: int) -> str:

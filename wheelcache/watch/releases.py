@@ -41,6 +41,11 @@ class Release(NamedTuple):
     at: float
     name: str
 
+    @property
+    def phrase(self) -> str:
+        """The release in a sentence."""
+        return str(self) if self.name else "the restart"
+
     def __str__(self) -> str:
         return f"release {self.name}" if self.name else "restart"
 

@@ -1,13 +1,16 @@
 """The verdict of a rehearsal of a Flask app, and its block of rules."""
 
 import secrets
+from urllib.parse import quote
 
 import flask
 import pytest
 
+from tests.pages.on_django.test_rehearsed_rules import pasted
 from tests.pages.on_flask.test_pages import FlaskSite
 from tests.pages.why import line_of
 from tests.waiting import until
+from wheelcache.pages import ttl
 from wheelcache.watch.page_commands import rehearsal
 from wheelcache.watch.publisher import INTERVAL
 
@@ -17,12 +20,17 @@ FILE = "tests/pages/on_flask/test_rehearsed_rules.py"
 @pytest.fixture
 def make_site(clock, closed, tmp_path):
     def make(**options):
-        site = FlaskSite(clock, rehearse=1, figures_dir=tmp_path / "figures", **options)
+        site = FlaskSite(clock, **{"rehearse": 1, "figures_dir": tmp_path / "figures", **options})
         closed(site.cache.cache)
 
         @site.app.get("/post/<int:number>")
+        @site.app.get("/\N{PARTY POPPER}\u202e/<number>")
         def post(number):
             return f"<h1>Post {number}</h1>"
+
+        @site.app.get("/odd/<int:number>")
+        def odd(number):
+            return f"<h1>Post {number}</h1>", {"Set-Cookie": 'a"b=1'}
 
         return site
 
@@ -99,3 +107,24 @@ def test_the_rule_of_a_view_has_its_pattern_and_the_share_of_its_visits(make_sit
         '    ("/post/*", ttl(60)),  # 75% of visits',
         "],",
     ]
+
+
+def test_a_pasted_block_takes_effect_for_any_characters_of_a_route(make_site, result_of):
+    site = make_site(rules=[("/\N{PARTY POPPER}", ttl(31_536_000))])
+    targets = [quote(f"/\N{PARTY POPPER}\u202e/{number}") for number in range(4)]
+    visits(site, 30, targets)
+    (found,) = result_of(site).document
+    assert '    ("/\N{PARTY POPPER}\\u202e/*", ttl(60)),  # 100% of visits' in found["block"].splitlines()
+    assert '    ("/\N{PARTY POPPER}", ttl(31536000)),  # set already' in found["block"].splitlines()
+    served = make_site(**pasted(found["block"]), rehearse=None)
+    visits(served, 2, targets)
+    assert served.stats().fresh == 4
+
+
+def test_a_block_has_no_cookie_that_no_rule_accepts(make_site, result_of):
+    site = make_site()
+    for number in range(120):
+        site.get(f"/{('odd', 'post')[number % 2]}/1")
+    (found,) = result_of(site).document
+    assert "rules" in pasted(found["block"])
+    assert "odd" not in found["block"]

@@ -89,7 +89,7 @@ class Dashboard:
 
     _title: str
     _caches: Callable[[], Iterable[Cache]]
-    _settings: Callable[[str], Sequence[tuple[str, str, bool, str]]]
+    _settings: Callable[[str], Sequence[tuple[str, str, bool]]]
 
     def page(self, granted: Permissions, home: str = "/") -> str:
         """Return the page in HTML.

@@ -4,7 +4,7 @@ import { fullness } from "./caches.js";
 import { Charts } from "./charts.js";
 import { Inspection } from "./inspection.js";
 import { Groups } from "./groups.js";
-import { arrange, fillBar, fillTable, node, part, set, sortedPairs, stamp, write } from "./nodes.js";
+import { arrange, fillBar, fillTable, node, part, set, sortedPairs, stamp, write, writeAdvice } from "./nodes.js";
 import { NOTHING, bytes, causeName, count, duration, estimate, groupName, milliseconds, minute, moment, percent,
   plural, rate, seconds, unless } from "./words.js";
 import { Workers } from "./workers.js";
@@ -38,7 +38,7 @@ class BusiestPaths {
       const list = this.lists.get(what);
       write(part(list, "what"), what);
       write(part(list, "number"), number);
-      write(part(list, "why"), why);
+      writeAdvice(part(list, "why"), why);
       write(list.querySelector("caption"), `Paths: ${what}`);
       fillTable(list.querySelector("tbody"), Object.entries(paths).map(([path, n]) => [path, count(n)]));
     }
@@ -229,7 +229,7 @@ export class Details {
     if (!isKnown) return;
     const { before, after, groups, seconds: length } = comparison;
     const figures = part(this.root, "compared-figures");
-    write(figures.querySelector("caption"), `${duration(length)} before and after ${minute(comparison.at)}`);
+    write(figures.querySelector("caption"), `${length < 600 ? `${length} s` : duration(length)} before and after ${minute(comparison.at)}`);
     const rows = COMPARED.map(([name, text]) => [name, text(before), text(after)]);
     fillTable(figures.querySelector("tbody"), rows.filter(([, ...texts]) => !texts.every((text) => ZEROS.has(text))));
     const changed = part(this.root, "compared-groups");

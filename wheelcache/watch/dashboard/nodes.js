@@ -14,6 +14,12 @@ export function write(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
+/** Writes a sentence in which rules to paste are code, so that no line ends within one if the whole rule fits. */
+export function writeAdvice(root, text) {
+  if (root.textContent === text) return;
+  root.replaceChildren(...text.split(/(rules=\[.*?\)\])/).map((each, i) => (i % 2 ? node("code", {}, each) : each)));
+}
+
 export function set(node, attributes) {
   for (const [name, value] of Object.entries(attributes)) {
     if (node.getAttribute(name) !== String(value)) node.setAttribute(name, value);
