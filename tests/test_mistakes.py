@@ -50,6 +50,7 @@ SETTINGS = cases(
     (django, PLAIN, {"L1_TIMEOUT": 5}, f"'L1_TIMEOUT' {OF_DEFAULT}; it belongs to TieredCache"),
     (django, PLAIN, {"l2": "redis"}, f"'l2' {OF_DEFAULT}; it belongs to TieredCache"),
     (django, PLAIN, {"MAX_SIZE": 1 << 20}, f"'MAX_SIZE' {OF_DEFAULT}; it belongs to HostCache"),
+    (django, HOST, {"TIMEOUT": 60}, f"'TIMEOUT' {OF_DEFAULT}; it belongs next to OPTIONS"),
     (django, HOST, {"L2": "redis"}, f"'L2' {OF_DEFAULT}; it belongs to TieredCache"),
     (django, HOST, {"POLICY": "lru"}, f"'POLICY' {OF_DEFAULT}; it belongs to WheelCache and TieredCache"),
     (django, TIERED, {"L2": "redis", "MAX_SIZE": 1}, f"'MAX_SIZE' {OF_DEFAULT}; it belongs to HostCache"),

@@ -10,7 +10,7 @@ from wheelcache.host_cache.options import DJANGO_HOST
     "configured",
     [
         # Each has a folder of its own.
-        {"default": host(), "small": host(MAX_SIZE=1 << 20), "named": host("n"), "other": host("o")},
+        {"default": host(), "small": host(MAX_SIZE=1 << 20), "named": host("n"), "other": host("o"), "same": host("o")},
         # An option of a WheelCache is none of a HostCache's.
         {"default": {**host(), "POLICY": "lru"}},
     ],
@@ -21,6 +21,13 @@ def test_there_is_no_warning_when_all_is_well(configured):
 
 def test_aliases_without_a_location_that_share_one_store_are_a_warning_that_names_them():
     assert_warns_of_one_store(host(), host())
+
+
+def test_aliases_with_one_location_and_different_options_are_a_warning_since_they_share_entries_and_limits():
+    (warning,) = warnings_for(default=host("site"), b=host("site", MAX_ENTRIES=50), c=host("site"), d=host("other"))
+    assert warning.id == "wheelcache.W001"
+    for part in ("'default', 'b' and 'c'", "LOCATION 'site'", "share their entries"):
+        assert part in warning.msg
 
 
 @pytest.mark.parametrize("option", DJANGO_HOST)

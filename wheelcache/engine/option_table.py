@@ -46,6 +46,9 @@ class Spelling:
 
 USUAL: Final = Spelling()
 
+BESIDE_OPTIONS: Final = frozenset({"timeout", "key_prefix", "version", "key_function", "location"})
+"""The settings of a cache of Django that are not in its OPTIONS."""
+
 
 @dataclass(frozen=True, slots=True)
 class Option:
@@ -255,7 +258,9 @@ class Options(Mapping[str, Option]):
         return options.unknown(given, self._rows, cache, self._elsewhere)
 
     def _elsewhere(self, given: str) -> str | None:
-        """Return a hint about an option in lower case that this backend has by another name, or that another has."""
+        """Return a hint about an option in lower case that has another name or place, or that another backend has."""
+        if self._framework == "django" and given in BESIDE_OPTIONS:
+            return "it belongs next to OPTIONS"
         for name, row in self._rows.items():
             if row.name == given:
                 return f"did you mean {name}?"

@@ -60,7 +60,7 @@ def unknown(
 
     Args:
         cache: the cache in words, as in "the cache 'default'".
-        elsewhere: returns a hint about an option that the cache has by another name, or that another backend has.
+        elsewhere: returns a hint about an option that has another name or place, or that another backend has.
     """
     by_case = {name.casefold(): name for name in known}
     messages = []

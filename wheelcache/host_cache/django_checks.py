@@ -1,7 +1,8 @@
-"""The system check of host caches."""
+"""The system checks of host caches."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any, Final
 
 from django.core import checks
@@ -11,6 +12,31 @@ from wheelcache.django_backend.backend import wheel_caches
 from wheelcache.errors import FileUnusable
 from wheelcache.host_cache.django_host import HostCache
 from wheelcache.runtime.private_files import check_private
+
+
+def check_host_locations(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """Report aliases that have one LOCATION but different OPTIONS: they share entries, so only one has its limits."""
+    aliases: defaultdict[str, list[str]] = defaultdict(list)
+    stores: defaultdict[str, set[Any]] = defaultdict(set)
+    for alias, cache in wheel_caches():
+        if isinstance(cache, HostCache) and cache.location:
+            aliases[cache.location].append(alias)
+            stores[cache.location].add(cache.store)
+    return [
+        checks.Warning(
+            f"The caches {_listed(aliases[location])} have the same LOCATION {location!r} but different OPTIONS: they "
+            "share their entries, and the limits of one of them apply to all.",
+            hint="Give each cache its own LOCATION, or give all of them the same OPTIONS to share the entries.",
+            id="wheelcache.W001",
+        )
+        for location, found in stores.items()
+        if len(found) > 1
+    ]
+
+
+def _listed(aliases: list[str]) -> str:
+    *others, last = map(repr, aliases)
+    return f"{', '.join(others)} and {last}"
 
 
 def check_host_folders(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
@@ -33,4 +59,4 @@ def check_host_folders(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     return found
 
 
-CHECKS: Final = (check_host_folders,)
+CHECKS: Final = (check_host_locations, check_host_folders)
