@@ -158,7 +158,7 @@ wheel: $(VENV)/.dev  ## Build a source distribution and a wheel, and test them w
 	CC=/bin/false dist/python/bin/python -m pip install --quiet dist/*.tar.gz
 	cd dist && for core in compiled python; do env -i $$core/bin/python -I ../tests/wheel_check.py $$core || exit 1; done
 
-sites: packages  ## Misago, django CMS and CTFd, from their sources: rehearse, paste the block and serve; fetches 500 MB
+sites: packages  ## sites that others wrote, from their sources: rehearse, paste the block and serve; fetches 700 MB
 	@$(MAKE) --no-print-directory $(VENV)/.dev
 	$(PYTEST) --capture=tee-sys tests/sites/make_sites.py
 
