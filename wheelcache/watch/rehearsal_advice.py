@@ -1,6 +1,6 @@
 """Makes a block of rules and options of the results of a rehearsal, and a verdict.
 
-A rule is recommended for a view if answers of the view were compared with those to nobody, as if the rule had been
+A rule is recommended for a view if some answers of the view were compared with those to nobody, as if the rule had been
 applied, and none of them differed. The lines are in the order of the visits that need them.
 """
 
@@ -36,6 +36,9 @@ NONE: Final = Outcome(0, 0.0, {})
 BYPASS: Final = "bypass()"
 ALL_TRACKING: Final = "*TRACKING"
 
+LEAST_PROVED: Final = 5
+"""The equal comparisons that a rule needs. First visits of several visitors can be equal where later ones are not."""
+
 _NAMES: Final = re.compile(r'"([^"]*)"')
 _CUT_ESCAPE: Final = re.compile(r"%.?$")
 
@@ -66,7 +69,7 @@ class Trial(NamedTuple):
     def is_safe(self) -> bool:
         """Whether the rules that the page needs can be recommended."""
         has_pattern = bool(self.pattern) or not {TTL, WITHOUT_COOKIES}.intersection(each.kind for each in self.needs)
-        return self.stuck is None and has_pattern and self.proved > 0 and not self.refuted
+        return self.stuck is None and has_pattern and self.proved >= LEAST_PROVED and not self.refuted
 
 
 class Line(NamedTuple):
