@@ -20,7 +20,7 @@ from wheelcache.pages.needs import Obstacle
 from wheelcache.pages.reasons import BYPASSING, REASONS, Reason
 from wheelcache.pages.rehearsing import GAINS, NEEDS, NOT_STORED, OPTIONS, PROVED, REFUTED
 from wheelcache.runtime.clock import SystemClock
-from wheelcache.watch.rehearsal_advice import Advice, advice_of, block_of, share_of
+from wheelcache.watch.rehearsal_advice import LEAST_PROVED, Advice, advice_of, block_of, share_of
 from wheelcache.watch.rehearsals import Outcome
 
 Result = dict[str, Any]
@@ -89,7 +89,7 @@ def _advice_on(found: Mapping[str, Any], view: str, advice: Advice) -> str:
     if trial is not None and trial.refuted:
         return "No rule is safe: compared answers differed."
     if trial is not None and trial.stuck is None:
-        return "Not certain yet: no answer without the visitor was compared."
+        return f"Not certain yet: fewer than {LEAST_PROVED} answers without the visitor were compared."
     stuck = None if trial is None else trial.stuck
     if stuck is not None and stuck.reason != reason:
         advised = _reason(stuck.reason).advice_for(pattern, stuck.detail, advice.sessions)
