@@ -158,6 +158,8 @@ MEASURED = {
     "memoized, Flask-Caching": (MEMOIZED, "Flask-Caching, SimpleCache", "theirs"),
     "page on gunicorn": ("page on gunicorn gthread", CONSTANT, "ours"),
     "cache_page on gunicorn": ("page on gunicorn gthread", CACHE_PAGE, "theirs"),
+    "page by WheelCache": ("cache_page over WheelCache on gunicorn gthread", CACHE_PAGE, "ours"),
+    "page by HostCache": ("cache_page over HostCache on gunicorn gthread", CACHE_PAGE, "ours"),
     "get": ("django.core.cache.cache.get, hit", "LocMemCache", "ours"),
     "get, LocMemCache": ("django.core.cache.cache.get, hit", "LocMemCache", "theirs"),
     "session": ("read of a session", "LocMemCache", "ours"),
@@ -178,6 +180,11 @@ SHOWN = [
     ("README.md", "`cache.get`, hit | `LocMemCache`: {get, LocMemCache} µs | {get} µs"),
     ("README.md", "a read of a Django session | `LocMemCache`: {session, LocMemCache} µs | {session} µs"),
     ("README.md", "cache %}`, hit | `LocMemCache`: {fragment, LocMemCache} µs | {fragment} µs"),
+    (
+        "README.md",
+        "on gunicorn | `LocMemCache`: {cache_page on gunicorn} µs | {page by WheelCache} µs (`HostCache`: "
+        "{page by HostCache} µs)",
+    ),
     ("README.md", "a `set` into a full cache | `LocMemCache`: {set, LocMemCache} µs | {set} µs"),
     ("README.md", "share | diskcache: {get, diskcache} µs | `HostCache`: {get of a host} µs"),
     ("README.md", "that Redis has | `RedisCache`: {get, Redis} µs | `TieredCache`: {get of a copy} µs"),
