@@ -180,11 +180,8 @@ SHOWN = [
     ("README.md", "`cache.get`, hit | `LocMemCache`: {get, LocMemCache} µs | {get} µs"),
     ("README.md", "a read of a Django session | `LocMemCache`: {session, LocMemCache} µs | {session} µs"),
     ("README.md", "cache %}`, hit | `LocMemCache`: {fragment, LocMemCache} µs | {fragment} µs"),
-    (
-        "README.md",
-        "on gunicorn | `LocMemCache`: {cache_page on gunicorn} µs | {page by WheelCache} µs (`HostCache`: "
-        "{page by HostCache} µs)",
-    ),
+    ("README.md", "on gunicorn | `LocMemCache`: {cache_page on gunicorn} µs | {page by WheelCache} µs"),
+    ("README.md", "{page by WheelCache} µs (`HostCache`: {page by HostCache} µs)"),
     ("README.md", "a `set` into a full cache | `LocMemCache`: {set, LocMemCache} µs | {set} µs"),
     ("README.md", "share | diskcache: {get, diskcache} µs | `HostCache`: {get of a host} µs"),
     ("README.md", "that Redis has | `RedisCache`: {get, Redis} µs | `TieredCache`: {get of a copy} µs"),
