@@ -3,6 +3,7 @@
 
 import asyncio
 import math
+import os
 from functools import partial
 from itertools import count
 from types import MappingProxyType
@@ -15,6 +16,7 @@ from django.test import override_settings
 from tests.backends.adapter import QUIET, names
 from tests.django_backend.conftest import LOCMEM
 from tests.guests import has, needs
+from tests.scripts import run
 from tests.waiting import PATIENCE, THREADS, auntil_waiting, until_waiting
 from wheelcache import flask_backend
 from wheelcache.django_backend import memoize
@@ -220,14 +222,40 @@ class Named:
         return "named"
 
 
-@on(
-    [
-        pytest.param("flask tiered", marks=needs("near_cache")),
-        pytest.param("flask host", marks=needs("host_cache")),
-    ]
+OF_AN_ADDRESS = """
+import os, sys
+import flask
+from wheelcache.flask_backend import Cache
+
+app = flask.Flask("shop")
+app.config.update(
+    CACHE_TYPE="wheelcache.flask_backend.HostCache", CACHE_OPTIONS={"location": sys.argv[1], "figures_dir": None}
 )
+cache = Cache(app)
+thing = object()
+
+@cache.memoize(60)
+def load(value):
+    return os.getpid()
+
+with app.app_context():
+    found = [load(thing), load(thing), load("text")]
+    assert found == 3 * [os.getpid()]
+    if os.fork() == 0:
+        os._exit([load(thing), load("text")] != [os.getpid(), found[2]])
+    print(os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+
+
+@needs("host_cache")
+def test_workers_of_a_machine_do_not_share_the_values_of_an_address(tmp_path):
+    # As outside of tests in parallel: the processes share the entries.
+    assert run(OF_AN_ADDRESS, tmp_path / "entries", env={**os.environ, "PYTEST_XDIST_WORKER": ""}) == "0\n"
+
+
+@on([pytest.param("flask tiered", marks=needs("near_cache"))])
 @pytest.mark.parametrize("argument", [WithAddress(), lambda: 1, Named().__repr__, partial(lambda: 1)])
-def test_flask_refuses_an_address_where_processes_share_values(site, argument):
+def test_flask_refuses_an_address_where_machines_share_values(site, argument):
     class Shop:
         @site.memoize(60)
         def load(self, value):

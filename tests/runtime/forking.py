@@ -6,6 +6,7 @@ from tests import scripts
 
 PRELUDE = """
 import logging, os, signal, sys, threading, time, warnings
+from tests.caches import ticking
 from tests.waiting import PATIENCE, until
 from wheelcache import Cache
 

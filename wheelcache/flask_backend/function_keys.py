@@ -12,11 +12,13 @@ Several functions may have one name: see ``FunctionNumbers``.
 from __future__ import annotations
 
 import inspect
+import os
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, MutableMapping
 from contextlib import suppress
 from functools import partial
+from secrets import token_hex
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -69,24 +71,30 @@ def view_keys(cache: Cache, theirs: Any, given: dict[str, Any]) -> MakeKey:
 SHOW_ADDRESS: Final[frozenset[Any]] = frozenset((object.__repr__, FunctionType.__repr__, MethodType.__repr__))
 
 
-def check_texts(values: Iterable[Any], name: str) -> None:
-    """Check that no ``repr`` of ``values`` contains an address, which means another object in another process.
-
-    Raises:
-        TypeError: if one does. The message contains ``name``, the name of the function.
-    """
+def with_address(values: Iterable[Any]) -> Any:
+    """Return one of ``values`` whose ``repr`` contains an address, which means another object in another process; None
+    without any."""
     for value in values:
         if isinstance(value, tuple | list | set | frozenset):
-            check_texts(value, name)
+            found = with_address(value)
         elif isinstance(value, dict):
-            check_texts((*value, *value.values()), name)
+            found = with_address((*value, *value.values()))
         elif isinstance(value, partial):
-            check_texts((value.func, *value.args, *value.keywords.values()), name)
-        elif type(value).__repr__ in SHOW_ADDRESS:
-            raise TypeError(
-                f"an argument of {name} has no text that is the same in every process: {shown(value)}; memoize a "
-                "function of the values that it uses, or give its class a __repr__"
-            )
+            found = with_address((value.func, *value.args, *value.keywords.values()))
+        else:
+            found = value if type(value).__repr__ in SHOW_ADDRESS else None
+        if found is not None:
+            return found
+    return None
+
+
+def of_process() -> str:
+    """Return a text that no other process has."""
+    return f"{_PROGRAM} {os.getpid()}"
+
+
+_PROGRAM: Final = token_hex(8)
+"""Distinguishes this process and its forks from others that get the same number."""
 
 
 class FunctionNumbers:
@@ -178,15 +186,20 @@ class MemoKeys:
         """Return the key of a call, and its versions.
 
         Raises:
-            TypeError: if the arguments do not fit the function, or its signature is unknown, or processes share the
+            TypeError: if the arguments do not fit the function, or its signature is unknown, or machines share the
                 values and the ``repr`` of an argument is its address.
             ValueError: if the first argument of a class method is missing.
         """
         if not self._name:
             self._inspect(args)
         values = args if not kwargs and len(args) == self._arity else self._values(args, kwargs)
-        if backend.has_store or backend.engine.has_shared_entries:
-            check_texts(values[1:] if self._owner else values, self._name)
+        is_shared = backend.has_store or backend.engine.has_shared_entries
+        address = with_address(values[1:] if self._owner else values) if is_shared else None
+        if address is not None and backend.has_store:
+            raise TypeError(
+                f"an argument of {self._name} has no text that is the same in every process: {shown(address)}; memoize "
+                "a function of the values that it uses, or give its class a __repr__"
+            )
         version = backend.version(self._version_key)
         versions: Versions = ((self._version_key, version),)
         if self._bound_to is not None:
@@ -206,6 +219,9 @@ class MemoKeys:
         text = f"{self._name if self._make_name is None else self._make_name(self._name)}{values}"
         if cache._get_source_check(self._source_check):
             text += self._source_of_function()
+        if address is not None:
+            # The workers of a machine share the entries, but not the objects.
+            text += of_process()
         digest = cache._get_hash_method(self._hash_method)(text.encode(errors="surrogatepass")).hexdigest()
         # The colon ends the name of the group of keys, for the figures.
         return f"{self._name}:{self._number}{digest[:DIGEST_LENGTH]}{version}", versions
