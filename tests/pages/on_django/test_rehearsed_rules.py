@@ -132,7 +132,7 @@ def is_published(site, clock):
 
 def result_of(site, clock):
     assert until(lambda: comparisons_are_over(site, clock), 30)
-    assert until(lambda: is_published(site, clock))
+    assert until(lambda: is_published(site, clock), 30)
     (found,) = rehearsal([site.cache.cache], None).document
     return found
 
