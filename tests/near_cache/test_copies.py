@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from functools import partial
 
 import pytest
@@ -117,9 +118,11 @@ def test_callers_that_load_together_share_one_loader_and_no_copy_is_kept(near, p
         return "value"
 
     futures = [pool.submit(near.load, "k", load) for _ in range(4)]
-    # Before that, they may wait for the read of the store.
     assert until(lambda: calls)
-    until_waiting(3)
+    # Some may still wait for the read of the store, whose end has woken them.
+    for _ in range(20):
+        time.sleep(0.01)
+        until_waiting(3)
     release.set()
     assert {each.result(PATIENCE) for each in futures} == {"value"}
     assert (len(calls), len(near.copies)) == (1, 0)
