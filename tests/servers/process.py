@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
@@ -77,6 +77,36 @@ class Server:
         """Kill the server and all its workers with SIGKILL."""
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(PATIENCE)
+
+
+def two_workers_of(module):
+    """Return the arguments of Python that serve ``application`` of a module with two workers, which keep a connection
+    open."""
+    return [
+        *("-m", "gunicorn", "--workers", "2", "--worker-class", "gthread", "--threads", "4", "--keep-alive", "75"),
+        *("--bind", "127.0.0.1:{port}", "--log-level", "warning", f"{module}:application"),
+    ]
+
+
+def one_of_each_worker(connect, stack, log):
+    """Connect until there is a connection to each of two workers, and return both. The ``stack`` closes them.
+
+    Args:
+        connect: returns an object with the open ``connection`` and the ``pid`` of its worker.
+        log: the file with the output of the server, which a failure shows.
+    """
+    found = {}
+
+    def both():
+        each = connect()
+        if each.pid in found:
+            each.connection.close()
+        else:
+            found[each.pid] = stack.enter_context(closing(each.connection)) and each
+        return len(found) == 2
+
+    assert until(both, note=log.read_text)
+    return list(found.values())
 
 
 @contextmanager

@@ -4,19 +4,15 @@ import json
 import os
 import subprocess
 import sys
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from http.client import HTTPConnection
 
 import pytest
 
-from tests.servers.process import ROOT, running
+from tests.servers.process import ROOT, one_of_each_worker, running, two_workers_of
 from tests.waiting import PATIENCE, until
 
 SITE = "tests.servers.separate_site"
-GUNICORN = [
-    *("-m", "gunicorn", "--workers", "2", "--worker-class", "gthread", "--threads", "4", "--keep-alive", "75"),
-    *("--bind", "127.0.0.1:{port}", "--log-level", "warning", f"{SITE}:application"),
-]
 COMMANDS = {
     "django": ["-m", SITE, "wheelcache"],
     "flask": ["-m", "flask", "--app", f"{SITE}:application", "wheelcache"],
@@ -48,19 +44,8 @@ class Site:
         self.log = folder / "log"
         self.environment = {"SITE": json.dumps(given), "PYTEST_XDIST_WORKER": ""}
         self.command = COMMANDS[framework]
-        server = stack.enter_context(running(GUNICORN, self.log, is_up=lambda each: each.is_up(), **self.environment))
-        found = {}
-
-        def both():
-            visitor = Visitor(server.port)
-            if visitor.pid in found:
-                visitor.connection.close()
-            else:
-                found[visitor.pid] = stack.enter_context(closing(visitor.connection)) and visitor
-            return len(found) == 2
-
-        assert until(both, note=self.log.read_text)
-        self.one, self.other = found.values()
+        server = stack.enter_context(running(two_workers_of(SITE), self.log, **self.environment))
+        self.one, self.other = one_of_each_worker(lambda: Visitor(server.port), stack, self.log)
 
     def problems(self):
         return [each["sentence"] for each in self.one("wheelcache/figures.json")["problems"]]

@@ -5,19 +5,15 @@ import os
 import secrets
 import subprocess
 import sys
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, suppress
 from http.client import HTTPConnection, HTTPException
 
 import pytest
 
-from tests.servers.process import ROOT, running
-from tests.waiting import PATIENCE, until
+from tests.servers.process import ROOT, one_of_each_worker, running, two_workers_of
+from tests.waiting import PATIENCE
 
 SITE = "tests.servers.session_site"
-GUNICORN = [
-    *("-m", "gunicorn", "--workers", "2", "--worker-class", "gthread", "--threads", "4", "--keep-alive", "75"),
-    *("--bind", "127.0.0.1:{port}", "--log-level", "warning", f"{SITE}:application"),
-]
 INCREMENTS = 60
 
 
@@ -65,19 +61,9 @@ def serve(tmp_path, database):
                 "database": database,
             }
             environment = {"SESSION_SITE": json.dumps(given), "PYTEST_XDIST_WORKER": ""}
-            server = stack.enter_context(running(GUNICORN, tmp_path / "log", is_up=answers, **environment))
-            workers = {}
-
-            def both():
-                worker = Worker(server.port)
-                if worker.pid in workers:
-                    worker.connection.close()
-                else:
-                    workers[worker.pid] = stack.enter_context(closing(worker.connection)) and worker
-                return len(workers) == 2
-
-            assert until(both, note=lambda: (tmp_path / "log").read_text())
-            return list(workers.values())
+            log = tmp_path / "log"
+            server = stack.enter_context(running(two_workers_of(SITE), log, is_up=answers, **environment))
+            return one_of_each_worker(lambda: Worker(server.port), stack, log)
 
         yield start
 

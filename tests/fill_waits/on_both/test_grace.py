@@ -4,7 +4,6 @@ import threading
 
 import pytest
 
-from tests.backends.adapters import ADAPTERS
 from tests.caches import is_leased
 from tests.waiting import PATIENCE, until_waiting
 from wheelcache.runtime.request_scope import end_request
@@ -14,16 +13,6 @@ LONG = 1000
 
 TTL, GRACE = 60, 30
 OLD, NEW = ["old"], ["new"]
-
-
-@pytest.fixture(params=ADAPTERS.values(), ids=ADAPTERS)
-def adapter(request):
-    return request.param
-
-
-@pytest.fixture
-def make(adapter):
-    return adapter.make
 
 
 @pytest.fixture
