@@ -26,13 +26,9 @@ from tests.waiting import PATIENCE, happens, until
 
 START = ROOT / "docs" / "start"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-FOLLOWED = {
-    ROOT / "README.md": [],
-    START / "django.md": [],
-    START / "flask.md": [],
-    START / "dashboard.md": [START / "django.md", START / "flask.md"],
-}
-"""The pages that are followed literally, with the pages that a reader follows before."""
+FIRST_PAGES = [START / "django.md", START / "flask.md", START / "dashboard.md"]
+"""The pages that a new user follows in this order, in one project."""
+FOLLOWED = [ROOT / "README.md", *FIRST_PAGES]
 
 FILE = re.compile(r"# ([\w/]+)\.py\n")
 
@@ -140,27 +136,25 @@ def follow(page, directory, python):
     Args:
         python: see ``execute``.
     """
-    execute("django-admin startproject mysite .", directory, python)
-    for each in [*FOLLOWED[page], page]:
-        with ExitStack() as servers:
-            for _, language, code in blocks(each):
-                if language == "sh":
-                    for command in re.findall(r"^(?:python|flask) .*", code, re.MULTILINE):
-                        if SERVER.match(command):
-                            server = servers.enter_context(PageServer(command, directory))
-                            for path in re.findall(r"<http://localhost:8000(/.*?)>", each.read_text()):
-                                server.visit_twice(path)
-                        elif command.endswith(" wheelcache"):
-                            # Each worker publishes its figures every three seconds.
-                            until(lambda command=command: HALF in execute(command, directory, python))
-                        elif not command.endswith((" shell", " createsuperuser")):
-                            execute(command, directory, python)
-                elif file := FILE.match(code):
-                    with (directory / f"{file[1]}.py").open("a") as end:
-                        end.write(f"\n{code}")
-                    execute("python manage.py check --fail-level WARNING", directory, python)
-                else:
-                    execute(f"python manage.py shell --verbosity 0 --command {shlex.quote(code)}", directory, python)
+    with ExitStack() as servers:
+        for _, language, code in blocks(page):
+            if language == "sh":
+                for command in re.findall(r"^(?:python|flask) .*", code, re.MULTILINE):
+                    if SERVER.match(command):
+                        server = servers.enter_context(PageServer(command, directory))
+                        for path in re.findall(r"<http://localhost:8000(/.*?)>", page.read_text()):
+                            server.visit_twice(path)
+                    elif command.endswith(" wheelcache"):
+                        # Each worker publishes its figures every three seconds.
+                        until(lambda command=command: HALF in execute(command, directory, python))
+                    elif not command.endswith((" shell", " createsuperuser")):
+                        execute(command, directory, python)
+            elif file := FILE.match(code):
+                with (directory / f"{file[1]}.py").open("a") as end:
+                    end.write(f"\n{code}")
+                execute("python manage.py check --fail-level WARNING", directory, python)
+            else:
+                execute(f"python manage.py shell --verbosity 0 --command {shlex.quote(code)}", directory, python)
 
 
 HALF = "50.0%"
