@@ -36,10 +36,3 @@ def test_what_is_no_port_is_reported(port):
     done = make("free-port", port)
     assert done.returncode != 0
     assert "PORT must be a number from 1 to 65535" in done.stderr
-
-
-def test_a_free_port_is_fine():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    done = make("free-port", port)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
