@@ -10,7 +10,6 @@ A snippet that begins with a comment such as ``# mysite/settings.py`` is the end
 import ast
 import re
 import shlex
-import socket
 import subprocess
 import sys
 import textwrap
@@ -20,9 +19,9 @@ from pathlib import Path
 from types import ModuleType
 from urllib.request import urlopen
 
-from tests.ports import start_on_free_port
+from tests.ports import serving
 from tests.scripts import ROOT, run_python
-from tests.waiting import PATIENCE, happens, until
+from tests.waiting import PATIENCE, until
 
 START = ROOT / "docs" / "start"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -141,9 +140,11 @@ def follow(page, directory, python):
             if language == "sh":
                 for command in re.findall(r"^(?:python|flask) .*", code, re.MULTILINE):
                     if SERVER.match(command):
-                        server = servers.enter_context(PageServer(command, directory))
+                        port = servers.enter_context(
+                            serving(server_of(command), cwd=directory, stdout=subprocess.DEVNULL)
+                        )
                         for path in re.findall(r"<http://localhost:8000(/.*?)>", page.read_text()):
-                            server.visit_twice(path)
+                            visit_twice(f"http://127.0.0.1:{port}{path}")
                     elif command.endswith(" wheelcache"):
                         # Each worker publishes its figures every three seconds.
                         until(lambda command=command: HALF in execute(command, directory, python))
@@ -162,41 +163,18 @@ HALF = "50.0%"
 SERVER = re.compile(r"python manage\.py runserver|flask --app \w+ run\b")
 
 
-class PageServer:
-    """``with PageServer(command, directory) as server: server.visit_twice("/")``, on a free port instead of 8000."""
+def server_of(command):
+    """Return a command that serves a page's site, with {port} instead of the port 8000."""
+    words = command.partition("#")[0].split()
+    if words[0] == "flask":
+        return [sys.executable, "-m", *words[: words.index("run") + 1], "--port", "{port}"]
+    return [sys.executable, *words[1:], "--noreload", "{port}"]
 
-    def __init__(self, command, directory):
-        words = command.partition("#")[0].split()
-        if words[0] == "flask":
-            self._options = ["-m", *words[: words.index("run") + 1], "--port"]
-        else:
-            self._options = [*words[1:], "--noreload"]
-        self._directory = directory
 
-    def __enter__(self):
-        start_on_free_port(self)
-        return self
-
-    def start(self):
-        self._process = subprocess.Popen(
-            [sys.executable, *self._options, str(self.port)], cwd=self._directory, stdout=subprocess.DEVNULL
-        )
-        if not happens(lambda: self._process.poll() is not None or self._listens()) or self._process.poll() is not None:
-            self.__exit__()
-            raise RuntimeError(f"{self._options} does not start on port {self.port}")
-
-    def _listens(self):
-        with socket.socket() as connection:
-            return connection.connect_ex(("127.0.0.1", self.port)) == 0
-
-    def visit_twice(self, path):
-        for _ in range(2):
-            with urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=PATIENCE) as response:
-                assert response.status == 200
-
-    def __exit__(self, *_):
-        self._process.kill()
-        self._process.wait()
+def visit_twice(url):
+    for _ in range(2):
+        with urlopen(url, timeout=PATIENCE) as response:
+            assert response.status == 200
 
 
 MODULES = {("python", "manage.py"): "manage", ("django-admin",): "django", ("flask",): "flask"}

@@ -7,17 +7,14 @@ numbers.
 
 import json
 import os
-import socket
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 
 import pytest
 
 from tests.conformance.sources import HTTP_CACHE_TESTS, npm_package
-from tests.ports import free_ports
+from tests.ports import is_listening, serving
 from tests.servers.process import running
-from tests.waiting import until
 
 SERVERS = {
     "uvicorn": [
@@ -70,6 +67,10 @@ OF_A_SERVER = {
     "gunicorn": {"other-date-update", "vary-normalise-combine"},
 }
 
+ORIGIN = ["env", "npm_config_port={port}", "node", "server/server.mjs"]
+PLAIN = {"npm_config_protocol": "http", "npm_config_pidfile": os.devnull}
+"""The server of the suite, and its options."""
+
 RUN = """
 import fetch from "node-fetch"
 import { getResults, runTests } from "./client/runner.mjs"
@@ -84,30 +85,6 @@ console.log(JSON.stringify({ kinds: Object.fromEntries(kinds), results: getResul
 """Runs all tests, or those that are named, against a server."""
 
 
-def is_listening(port):
-    with socket.socket() as connection:
-        return connection.connect_ex(("127.0.0.1", port)) == 0
-
-
-@contextmanager
-def origin(folder):
-    """The server of the suite. Yields its port."""
-    (port,) = free_ports(1)
-    environment = {
-        **os.environ,
-        "npm_config_protocol": "http",
-        "npm_config_port": str(port),
-        "npm_config_pidfile": os.devnull,
-    }
-    process = subprocess.Popen(["node", "server/server.mjs"], cwd=folder, env=environment, stdout=subprocess.DEVNULL)
-    try:
-        assert until(lambda: is_listening(port))
-        yield port
-    finally:
-        process.kill()
-        process.wait()
-
-
 def run_suite(folder, base, *names):
     """The kinds of tests, and their outcomes, True if it passed: those of all tests, or of some."""
     command = ["node", "--no-warnings", "--input-type=module", "--eval", RUN, base, *names]
@@ -120,7 +97,7 @@ def judge(folder, server, log):
     """The kinds of all tests, and the failures on a server."""
     known = REQUIRED_FAILURES | OPTIONAL_FAILURES | OF_A_SERVER[server]
     with (
-        origin(folder) as port,
+        serving(ORIGIN, cwd=folder, env={**os.environ, **PLAIN}, stdout=subprocess.DEVNULL) as port,
         running(SERVERS[server], log, is_up=lambda each: is_listening(each.port), ORIGIN=f"127.0.0.1:{port}") as front,
     ):
         kinds, outcomes = run_suite(folder, front.url)
