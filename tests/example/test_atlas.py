@@ -9,16 +9,17 @@ import signal
 import subprocess
 import sys
 import textwrap
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
 
 from tests.example.conftest import served
-from tests.ports import free_ports
+from tests.ports import serving
 from tests.prepared_python import PreparedPython
-from tests.waiting import PATIENCE, happens
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.servers
 
@@ -40,17 +41,12 @@ class Atlas:
     def manage(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return self.python("-m", "manage", *arguments, cwd=MANAGE.parent, **self.variables)
 
-    def serve(self) -> tuple[subprocess.Popen[str], str]:
-        """Run waitress on a port of its choice, which its first line names."""
-        server = subprocess.Popen(
-            [sys.executable, "-u", "-m", "waitress", "--listen=127.0.0.1:0", "atlas_site.wsgi:application"],
-            env=self.environment,
-            cwd=MANAGE.parent,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        line = server.stderr.readline()
-        return server, re.search(r"http://\S+", line)[0]
+    @contextmanager
+    def serve(self) -> Iterator[str]:
+        """Run waitress. Yields the URL of the site."""
+        command = [sys.executable, "-m", "waitress", "--listen=127.0.0.1:{port}", "atlas_site.wsgi:application"]
+        with serving(command, env=self.environment, cwd=MANAGE.parent) as port:
+            yield f"http://127.0.0.1:{port}"
 
 
 @pytest.fixture(scope="module")
@@ -60,10 +56,8 @@ def atlas(filled_database, tmp_path_factory, python):
 
 @pytest.fixture(scope="module")
 def url(atlas):
-    server, url = atlas.serve()
-    with server:
+    with atlas.serve() as url:
         yield url
-        server.terminate()
 
 
 @pytest.fixture
@@ -81,41 +75,6 @@ def test_the_checks_find_nothing_and_the_migrations_are_complete(atlas):
     assert atlas.manage("makemigrations", "--check", "--dry-run").returncode == 0
 
 
-def test_make_run_reports_the_core_in_python_once(atlas, tmp_path):
-    """Each of its commands makes the system checks of Django, unless told not to."""
-    (port,) = free_ports(1)
-    # The virtual environment of this test, whose content is up to date.
-    command = ["make", "run", f"PORT={port}", f"VENV={sys.prefix}", f"--assume-old={sys.prefix}/.example"]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
-    variables = {"WHEELCACHE_CORE": "python", "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
-    log = tmp_path / "log"
-    with (
-        log.open("w") as output,
-        subprocess.Popen(
-            command,
-            cwd=MANAGE.parents[1],
-            env={**environment, **atlas.environment, **variables},
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        ) as site,
-    ):
-        serves = happens(
-            lambda: site.poll() is not None or "Starting development server" in log.read_text(), 10 * PATIENCE
-        )
-        if not serves:
-            # Each of the processes prints its stack.
-            os.killpg(site.pid, signal.SIGABRT)
-            site.wait(PATIENCE)
-        with suppress(ProcessLookupError):
-            # SIGTERM raises SystemExit in Django's reloader, inside the lock of subprocess, for which it may then wait.
-            os.killpg(site.pid, signal.SIGKILL)
-    printed = log.read_text()
-    assert serves, printed
-    assert "Starting development server" in printed
-    assert printed.count("wheelcache runs on its python core") == 1, printed
-
-
 @pytest.mark.parametrize("path", ["/", "/country/FR/", "/city/2988507/", "/statistics/", "/async/EU/"])
 def test_a_page_is_computed_once_and_then_comes_from_the_cache(visitor, path):
     assert [served(visitor.get(path)) for _ in range(3)] == ["MISS", "HIT", "HIT"]
@@ -127,9 +86,7 @@ def test_a_city_that_is_renamed_in_the_admin_has_its_new_name_in_all_workers_imm
     with ExitStack() as stack:
         visitors = []
         for _ in range(2):
-            server, url = atlas.serve()
-            stack.enter_context(server)
-            stack.callback(server.terminate)
+            url = stack.enter_context(atlas.serve())
             visitors.append(stack.enter_context(httpx.Client(base_url=url, trust_env=False, timeout=PATIENCE)))
         editor, other = visitors
         neighbour = re.search(r'href="(/city/\d+/)"', other.get(PARIS).text)[1]

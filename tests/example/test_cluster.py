@@ -52,8 +52,7 @@ def test_every_setup_is_measured_and_only_the_one_without_redis_returns_outdated
 
 
 @pytest.mark.servers
-@pytest.mark.parametrize("during", ["redis-server", "cluster.machine"])
-@pytest.mark.parametrize("how", ["kill", "Ctrl-C"])
+@pytest.mark.parametrize(("how", "during"), [("kill", "redis-server"), ("Ctrl-C", "cluster.machine")])
 def test_an_interruption_ends_all_servers_and_processes(how, during):
     """``kill`` sends a signal to one process, and Ctrl-C in a terminal one to all."""
     with subprocess.Popen(

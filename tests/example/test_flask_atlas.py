@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import sqlite3
-import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -16,6 +15,7 @@ import httpx
 import pytest
 
 from tests.example.conftest import served
+from tests.ports import serving
 from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.servers
@@ -94,20 +94,10 @@ def test_without_a_database_or_with_an_empty_one_every_page_says_what_to_run(mak
 
 
 def test_flasks_own_command_serves_it(database):
-    """As in ``make run-flask``, on a port of its own choice."""
-    with subprocess.Popen(
-        [sys.executable, "-u", "-m", "flask", "--app", "example_project/flask_atlas", "run", "--port", "0"],
-        cwd=EXAMPLE_PROJECT.parent,
-        # As if tests ran in parallel: with entries of its own, not those of the last run.
-        env={**os.environ, "ATLAS_DATABASE": str(database), "PYTEST_XDIST_WORKER": "gw0"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as server:
-        try:
-            url = next(found[0] for line in server.stderr if (found := re.search(r"http://[\d.:]+", line)))
-            with httpx.Client(base_url=url, trust_env=False, timeout=PATIENCE) as visitor:
-                assert [served(visitor.get("/country/FR")) for _ in range(2)] == ["MISS", "HIT"]
-        finally:
-            server.terminate()
-            server.stderr.read()
+    """As in ``make run-flask``, on another port."""
+    command = [sys.executable, "-m", "flask", "--app", "example_project/flask_atlas", "run", "--port", "{port}"]
+    # As if tests ran in parallel: with entries of its own, not those of the last run.
+    environment = {**os.environ, "ATLAS_DATABASE": str(database), "PYTEST_XDIST_WORKER": "gw0"}
+    with serving(command, cwd=EXAMPLE_PROJECT.parent, env=environment) as port:
+        url = f"http://127.0.0.1:{port}/country/FR"
+        assert [served(httpx.get(url, trust_env=False, timeout=PATIENCE)) for _ in range(2)] == ["MISS", "HIT"]
