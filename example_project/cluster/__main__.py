@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from shutil import which
 from statistics import median
-from urllib.error import URLError
 from urllib.request import urlopen
 
 import psutil
@@ -27,7 +26,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from tests.ports import free_ports
+from tests.ports import serving
 from tests.postgresql_server import PostgresqlServer, programs
 from tests.redis_cluster import Cluster
 from tests.redis_server import RedisServer
@@ -78,30 +77,14 @@ def ask(address, path=""):
         return json.load(answer)
 
 
-def wait_for(address):
-    until = time.monotonic() + START_SECONDS
-    while True:
-        try:
-            return ask(address)
-        except (URLError, ConnectionError):
-            if time.monotonic() > until:
-                raise
-            time.sleep(0.1)
-
-
 @contextmanager
 def machine(path, environment):
-    """Start the site on a machine. Return its address, at which it does not answer yet."""
+    """Start the site on a machine, and yield its address."""
     path.mkdir(mode=0o700)
-    (port,) = free_ports(1)
-    command = (sys.executable, "-m", "cluster.machine", f"127.0.0.1:{port}")
+    command = (sys.executable, "-m", "cluster.machine", "127.0.0.1:{port}")
     environment = {**os.environ, **environment, "CLUSTER_MACHINE": str(path)}
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
-    try:
+    with serving(command, env=environment, stdout=subprocess.DEVNULL) as port:
         yield f"http://127.0.0.1:{port}"
-    finally:
-        process.kill()
-        process.wait()
 
 
 def prepare(setup, server):
@@ -126,8 +109,6 @@ def measure(setup, folder, writes):
         # Before the machines, so that they end first, and with them the requests of the pool.
         pool = stack.enter_context(ThreadPoolExecutor(1))
         writer, reader = (stack.enter_context(machine(folder / f"{setup}-{name}", environment)) for name in "ab")
-        for address in (writer, reader):
-            wait_for(address)
         written = [ask(writer, "write?value=0")["at"]]
         until = time.monotonic() + START_SECONDS
         while ask(reader)["value"] != 0 or not is_cached(reader):
