@@ -144,8 +144,8 @@ sanitize: $(VENV)/.dev  ## The tests of the core under AddressSanitizer and UBSa
 	rm -f $(SANITIZED)/wheelcache/core/*.so $(SANITIZED)/wheelcache/core/*.c
 	cd $(SANITIZED) && CFLAGS='$(SANITIZERS)' LDFLAGS='$(SANITIZERS)' $(abspath $(BIN))/python setup.py -q build_ext --inplace
 	cd $(SANITIZED) && FUZZED_STEPS=20000 LD_PRELOAD="$$($(CC) -print-file-name=libasan.so)" ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc \
-		$(abspath $(BIN))/python -m pytest -p no:cacheprovider --timeout 1800 -k "not python" tests/core
-	PYTHONMALLOC=debug $(BIN)/python -m pytest -k "not python" tests/core
+		$(abspath $(BIN))/python -m pytest -p no:cacheprovider --numprocesses 2 --timeout 1800 -k "not python" tests/core
+	PYTHONMALLOC=debug $(PYTEST) --numprocesses 2 -k "not python" tests/core
 
 # The wheel is built from the source distribution. CC fails, so that the second environment gets the core in Python.
 wheel: $(VENV)/.dev  ## Build a source distribution and a wheel, and test them where nothing is installed
