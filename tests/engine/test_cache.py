@@ -1,18 +1,13 @@
 """The facade, one promise at a time. ``tests/core`` tests the behavior of the cores."""
 
-import gc
 import resource
 import threading
-import tracemalloc
-from collections import namedtuple
 from concurrent.futures import ThreadPoolExecutor
 from math import inf
 
 import pytest
 
 from tests.engine import invariants
-from tests.memory import traced
-from tests.runtime.interruptions import Worker
 from tests.waiting import PATIENCE
 from wheelcache import Cache, CacheClosed, RemovalCause
 from wheelcache.core.contract import BATCH
@@ -46,14 +41,6 @@ def cache(make):
 
 
 # Reading and writing.
-
-
-def test_what_was_set_is_got_and_none_is_a_value(cache):
-    assert cache.set("a", 1)
-    assert cache.set("none", None)
-    assert (cache.get("a"), cache.get("b"), cache.get("b", "default")) == (1, None, "default")
-    assert cache.get("none", "default") is None
-    assert "none" in cache
 
 
 def test_an_expired_entry_is_never_returned_before_the_wheel_removes_it(make, clock, removals, ticks):
@@ -90,19 +77,6 @@ def test_every_removal_is_told_with_its_cause(cache, clock, removals):
         *(("a", "a", EVICTED), ("b", "b", REPLACED), ("b", "B", DELETED), ("c", "c", DELETED), ("d", "d", EXPIRED)),
         *(("e", "e", EVICTED), ("f", "f", EVICTED), ("g", "g", CLEARED)),
     ]
-
-
-def test_incr_keeps_the_expiry(cache, clock):
-    cache.set("a", 1, ttl=5)
-    clock.advance(2)
-    assert (cache.incr("a"), cache.incr("a", 2.5), cache.expires_in("a")) == (2, 4.5, 3)
-    for call in (cache.incr, cache.expires_in):
-        with pytest.raises(KeyError, match="nothing"):
-            call("nothing")
-    cache.set("a", "text")
-    with pytest.raises(TypeError):
-        cache.incr("a")
-    assert cache.get("a") == "text"
 
 
 def test_an_increment_that_calls_back_into_the_cache_does_not_lose_what_it_wrote(cache):
@@ -182,28 +156,6 @@ def test_a_listener_may_use_the_cache(make, clock):
     assert ("c", EXPIRED) in told
 
 
-def test_the_last_reference_to_a_value_is_dropped_while_other_threads_may_use_the_cache(make, clock):
-    worker = Worker()
-    free = []
-
-    class Value:
-        def __del__(self):
-            free.append(worker.does(cache.keys))
-
-    cache = make(max_entries=2, ttl=5, on_removal=None)
-    for key in "aab":
-        cache.set(key, Value())
-    cache.set("c", Value())
-    cache.delete("b")
-    cache.clear()
-    cache.set("d", Value())
-    clock.advance(5)
-    cache.set("e", Value())
-    cache.pop("e")
-    gc.collect()
-    assert free == [True] * 6
-
-
 @pytest.mark.alone
 @pytest.mark.compiled
 def test_the_caller_of_clear_does_not_touch_memory_for_each_entry():
@@ -219,30 +171,6 @@ def test_the_caller_of_clear_does_not_touch_memory_for_each_entry():
     # The table of departed keys has 300 pages, and a batch of random keys touches nearly all of them.
     assert page_faults() - before < 50
     assert len(cache) == 0
-
-
-@pytest.mark.alone
-def test_overwrites_and_deletes_with_long_ttls_leave_nothing_behind(make):
-    cache = make(ttl=10**6, on_removal=None)
-    cache.set_many(dict.fromkeys(range(1000)))
-    cache.delete_many(range(1000))
-
-    def growth():
-        gc.collect()
-        tracemalloc.start()
-        try:
-            for number in range(5000):
-                cache.set("overwritten", number)
-                cache.set(number, number)
-                cache.delete(number)
-            gc.collect()
-            return traced(__file__, "*/wheelcache/core/*")
-        finally:
-            tracemalloc.stop()
-
-    # 8 bytes for each.
-    assert any(growth() < 40_000 for _ in range(4))
-    assert len(cache) == 1
 
 
 # The end.
@@ -318,19 +246,6 @@ def test_a_write_that_meets_a_closing_raises_and_stores_nothing(make, write):
 # Keys.
 
 
-def test_keys_are_equal_as_in_a_dict(cache):
-    Point = namedtuple("Point", "x y")
-    cache.set(1, "one")
-    cache.set(True, "true")
-    assert cache.get(1.0) == "true"
-    cache.set((1, 2), "old")
-    cache.set(Point(1, 2), "new")
-    assert cache.get((1, 2)) == cache.get(Point(1, 2)) == "new"
-    assert cache.delete(Point(1, 2))
-    assert cache.get((1, 2)) is None
-    assert len(cache) == 1
-
-
 # Arguments.
 
 
@@ -347,20 +262,6 @@ def test_no_ttl_and_one_beyond_all_clocks_mean_for_ever(cache, clock, ttl):
 
 def test_the_facade_shows_only_calls_that_users_need():
     assert len([name for name in dir(Cache) if not name.startswith("_")]) <= 32
-
-
-WRITES = {
-    "set": lambda cache: cache.set("k", 2),
-    "add": lambda cache: cache.add("k", 2),
-    "set_many": lambda cache: cache.set_many({"k": 2}),
-    "update": lambda cache: cache.update("k", lambda value: 2),
-    "incr": lambda cache: cache.incr("k"),
-    "touch": lambda cache: cache.touch("k"),
-    "delete": lambda cache: cache.delete("k"),
-    "delete_many": lambda cache: cache.delete_many(["k"]),
-    "pop": lambda cache: cache.pop("k", None),
-    "get_or_load": lambda cache: cache.get_or_load("k", lambda: 2),
-}
 
 
 def test_take_is_another_name_of_get_or_load(cache):

@@ -148,11 +148,6 @@ def test_keys_of_every_kind(clock, key):
     assert cache.get(key) is None
 
 
-def test_a_subclass_of_str_without_code_of_its_own_is_the_same_key(cache):
-    cache.set(Text("a"), 1)
-    assert (cache.get("a"), len(cache)) == (1, 1)
-
-
 @pytest.mark.alone
 @pytest.mark.parametrize("leave", ["expire", "delete", "evict", "clear"])
 def test_keys_that_have_left_take_no_memory(clock, leave):

@@ -64,21 +64,6 @@ def test_threads_together_keep_exact_counters_and_the_bound_and_tell_of_every_re
     cache.close()
 
 
-def test_no_increment_is_lost_and_of_many_threads_that_add_a_key_one_does():
-    cache = Cache(ttl=1000)
-    cache.set("n", 0)
-
-    def work(number):
-        for _ in range(1000):
-            cache.incr("n")
-        return [key for key in range(500) if cache.add(key, number)]
-
-    added = in_threads(work)
-    assert cache.get("n") == THREADS * 1000
-    assert sorted(key for keys in added for key in keys) == list(range(500))
-    cache.close()
-
-
 def test_readers_never_miss_while_others_grow_and_shrink_the_cache_around_them():
     cache = Cache(ttl=1000)
     cache.set_many(dict.fromkeys("abcdefgh", 1))

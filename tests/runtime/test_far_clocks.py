@@ -27,19 +27,6 @@ def test_a_manual_clock_does_not_begin_there(now):
         ManualClock(now)
 
 
-def test_a_manual_clock_may_be_moved_to_its_end():
-    clock = ManualClock()
-    cache = Cache(clock=clock, ttl=60)
-    cache.set("k", 1)
-    cache.set("years", 1, 1e9)
-    clock.advance(LATEST)
-    assert len(cache) == 0
-    cache.set("k", 2)
-    assert cache.get("k") == 2
-    with pytest.raises(ValueError, match="cannot move by"):
-        clock.advance(1)
-
-
 @pytest.mark.parametrize("now", [1e17, -1e17, float("inf"), float("nan")])
 @pytest.mark.parametrize(
     "make", [Cache, pytest.param(lambda clock: Timers(1.0, print, clock=clock), marks=needs("timers"))]
@@ -64,9 +51,3 @@ def test_a_clock_that_jumps_there_is_an_error_of_the_write_and_holds_no_lock():
     other.join(60)
     assert not other.is_alive()
     assert cache.get("k") == 3
-
-
-def test_the_system_clocks_are_far_from_it_with_the_shortest_interval():
-    cache = ticking(1e-6)(clock=lambda: 4e9, ttl=60)
-    cache.set("k", 1)
-    assert cache.get("k") == 1

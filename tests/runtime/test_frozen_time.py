@@ -1,7 +1,5 @@
 """Frozen time: the parts that keep running in real time, the state after the thaw, and the detection of a freeze."""
 
-import asyncio
-import os
 import textwrap
 import threading
 import time
@@ -11,11 +9,10 @@ from pathlib import Path
 
 import freezegun
 import pytest
-import time_machine
 
 from tests.caches import ticking
 from tests.scripts import run
-from tests.time_travel import FAR, LIBRARIES, LONG_AGO, in_real_time, real_seconds, real_seconds_for
+from tests.time_travel import FAR, LIBRARIES, LONG_AGO, real_seconds, real_seconds_for
 from tests.waiting import PATIENCE, until
 from wheelcache import Cache, LoadTimeout, ManualClock, RemovalCause
 from wheelcache.runtime.clock import now as machine_time
@@ -69,17 +66,6 @@ def test_after_the_thaw_entries_leave_memory_on_time(cache, removed, library, mo
     assert cache.get("after") is None
 
 
-def test_what_is_set_ahead_of_the_time_stays_after_the_thaw(cache, removed, library):
-    with library.freeze(FAR) as time_:
-        cache.set("a", 1, 300)
-        time_.shift(10_000)
-    cache.set("b", 1, 0.02)
-    assert until(lambda: removed)
-    assert cache.get("a") == 1
-    assert removed == [("b", 1, RemovalCause.EXPIRED)]
-    assert cache.expires_in("a") == pytest.approx((FAR - in_real_time()).total_seconds() + 300, abs=1)
-
-
 def test_the_wheel_takes_out_nothing_in_a_freeze_that_a_move_back_brings_to_life_again(cache, removed, library):
     with library.freeze(FAR) as time_:
         cache.set("a", 1, 300)
@@ -124,18 +110,6 @@ def test_clocks_of_ones_own_are_left_alone(library):
         assert [cache.get("a") for cache in caches] == [None, None]
 
 
-def test_every_thread_sees_the_frozen_time(cache, library):
-    with library.freeze(FAR) as time_:
-        cache.set("a", 1, 300)
-        answers = []
-        for move in (299, 1):
-            time_.shift(move)
-            thread = threading.Thread(target=lambda: answers.append(cache.get("a")))
-            thread.start()
-            thread.join()
-    assert answers == [1, None]
-
-
 def test_a_freeze_that_begins_in_another_ends_with_that(cache):
     """freezegun installs its functions once, and removes them once."""
     cache.set("a", 1, 300)
@@ -169,34 +143,6 @@ def test_a_load_times_out_in_real_time(cache, library, moment):
     with library.freeze(moment):
         assert 0.1 < real_seconds_for(times_out) < PATIENCE
     release.set()
-
-
-@pytest.mark.alone
-@pytest.mark.parametrize(
-    "freeze",
-    [lambda: freezegun.freeze_time(FAR, real_asyncio=True), lambda: time_machine.travel(FAR, tick=False)],
-    ids=LIBRARIES,
-)
-def test_waits_of_tasks_end_in_real_time(cache, freeze):
-    async def waits():
-        loaded = asyncio.get_running_loop().create_future()
-        with pytest.raises(LoadTimeout):
-            await cache.aget_or_load("a", lambda: loaded, 300, timeout=0.2)
-
-    with freeze():
-        assert 0.1 < real_seconds_for(lambda: asyncio.run(waits())) < PATIENCE
-
-
-def test_a_load_that_a_thaw_overtakes_counts_no_negative_time(cache, library):
-    freeze = library.freeze(FAR)
-    freeze.__enter__()
-
-    def loader():
-        freeze.__exit__(None, None, None)
-        return 1
-
-    assert cache.get_or_load("a", loader, 300) == 1
-    assert cache.stats().load_seconds >= 0
 
 
 def test_a_failed_refresh_is_tried_again_when_the_time_was_moved_back(cache, library):
@@ -246,22 +192,6 @@ def test_the_wheel_thread_sleeps_while_time_stands_still(cache, library, is_inte
         assert len(turns) <= 10 or turns[10] - turns[0] > 0.01
     cache.set("b", 1, 0.02)
     assert until(lambda: len(cache) == 0)
-
-
-def test_a_child_of_a_fork_is_frozen_and_thaws(cache):
-    with freezegun.freeze_time(FAR) as time_:
-        cache.set("a", 1, 300)
-        child = os.fork()
-        if child == 0:
-            status = 1
-            try:
-                time_.tick(299)
-                alive = cache.get("a")
-                time_.tick(1)
-                status = 0 if alive == 1 and cache.get("a") is None else 2
-            finally:
-                os._exit(status)
-    assert os.waitpid(child, 0)[1] == 0
 
 
 # Detection.

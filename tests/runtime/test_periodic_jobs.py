@@ -1,6 +1,5 @@
 """The periodic jobs of a cache: their times, their pauses, and their end."""
 
-import random
 import threading
 import time
 from itertools import count
@@ -9,7 +8,7 @@ from math import inf
 import pytest
 
 from tests.instructions import run_watched
-from wheelcache import Cache, ManualClock
+from wheelcache import ManualClock
 from wheelcache.errors import CacheClosed
 from wheelcache.runtime.periodic_jobs import PeriodicJobs
 
@@ -108,15 +107,6 @@ def test_a_start_between_any_two_instructions_of_another_one_starts_nothing_twic
         if instructions <= target:
             break
     assert target > 20
-
-
-def test_without_jobs_there_is_nothing_to_start(make):
-    jobs = make()
-    assert not jobs.paused
-    jobs.start_jobs()
-    jobs.start_over()
-    assert jobs.wake_at == inf
-    jobs.close()
 
 
 def test_whether_to_pause_is_found_out_in_the_longest_period_and_then_all_run_once_more(make, clock, notes, idle):
@@ -229,29 +219,9 @@ def test_a_jump_of_years_runs_what_matters_of_it(make, clock, notes):
     assert at[1:] == [10**9 - 3 * number for number in (5, 4, 3, 2, 1, 0)]
 
 
-@pytest.mark.parametrize("seconds", [1e9, pytest.param(1e12, marks=pytest.mark.deep)])
-def test_a_jump_of_centuries_ends(make, seconds):
-    clock = ManualClock()
-    cache = Cache(clock=clock)
-    cache.set("a", 1)
-    clock.advance(seconds)
-    assert clock() == seconds
-    assert cache.get("a") == 1
-
-
 def test_with_a_clock_of_ones_own_they_run_in_the_time_of_the_wheel_thread(notes):
     ran = threading.Event()
     jobs = PeriodicJobs(time.monotonic, lambda: False, [Noted(0.01, lambda: 0, notes, run=ran.set)])
     jobs.start_jobs()
     assert ran.wait(60)
     jobs.close()
-
-
-def test_the_random_generator_that_an_application_has_seeded_is_left_alone(clock):
-    cache = Cache(clock=clock, jitter=0.5)
-    cache.set_many({str(number): number for number in range(1000)})
-    state = random.getstate()
-    clock.advance(60)
-    cache.set("a", 1, 10)
-    assert random.getstate() == state
-    cache.close()

@@ -1,6 +1,5 @@
 """The private directory that the processes of a user share, also if another user has taken its name."""
 
-import fcntl
 import os
 import shutil
 import stat
@@ -10,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from wheelcache.errors import FileUnusable
-from wheelcache.runtime import private_files
 from wheelcache.runtime.private_files import runtime_directory
 
 ANOTHER_USER = os.geteuid() + 1
@@ -122,26 +120,6 @@ def test_a_directory_of_this_user_is_never_left_for_another_one(preferred):
     assert directory == preferred
     preferred.with_name(f"{preferred.name}.0").mkdir(mode=0o700)
     assert runtime_directory() == preferred
-
-
-def test_processes_that_were_kept_from_choosing_together_meet(preferred):
-    take(preferred)
-    preferred.with_name(f"{preferred.name}.b").mkdir(mode=0o700)
-    one = runtime_directory()
-    preferred.with_name(f"{preferred.name}.a").mkdir(mode=0o700)
-    assert runtime_directory() == runtime_directory() != one
-
-
-def test_a_lock_of_the_place_that_another_user_holds_delays_no_process_for_long(preferred, monkeypatch):
-    take(preferred)
-    monkeypatch.setattr(private_files, "FALLBACK_PATIENCE", 0.05)
-    held = os.open(preferred.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        directory = runtime_directory()
-    finally:
-        os.close(held)
-    assert runtime_directory() == directory
 
 
 def test_a_name_that_is_taken_at_the_very_moment_is_left_as_well(preferred, monkeypatch):

@@ -273,29 +273,6 @@ def test_a_listener_that_exits_does_not_end_the_thread(caplog):
     assert other.engine.observed.thread_state in ("running", "parked")
 
 
-@needs("timers")
-def test_a_job_that_exits_takes_no_other_with_it(clock):
-    ran = []
-    timers = Timers(1, lambda key, value: ran.append(key), clock=clock)
-    timers.every(1, sys.exit)
-    timers.every(1, lambda: ran.append("job"))
-    event = timers.after(1)
-    for _ in range(3):
-        with pytest.raises(SystemExit):
-            clock.advance(1)
-    assert event.is_set()
-    assert ran.count("job") == 3
-    timers.stop()
-
-
-@needs("timers")
-def test_a_clock_that_is_advanced_by_what_it_advances_says_so(clock, caplog):
-    timers = Timers(1, print, clock=clock)
-    timers.every(1, lambda: clock.advance(1))
-    clock.advance(1)
-    assert "cannot be advanced by work that it is advancing" in caplog.text
-
-
 def test_a_write_after_hours_of_idleness_is_not_taken_for_lag(clock, caplog):
     cache = Cache(clock=clock, jitter=0)
     for hours in (0, 12, 40):

@@ -9,11 +9,10 @@ import weakref
 
 import pytest
 
-from tests.caches import ticking
 from tests.runtime.background import full, is_idle
 from tests.runtime.forks import fork
 from tests.scripts import run
-from tests.waiting import PATIENCE, join, start, until
+from tests.waiting import PATIENCE, join, until
 from wheelcache import Cache, LoadTimeout
 from wheelcache.runtime import worker_pool
 from wheelcache.runtime.worker_pool import REFRESHES, TIMED_LOADS, WorkerPool, refresh_pool, timed_load_pool
@@ -88,20 +87,6 @@ def test_at_most_so_many_jobs_run_and_so_many_wait_and_more_are_dropped_or_have_
     assert until(lambda: jobs.done == 6)
     assert jobs.most == 2
     assert until(lambda: pool.pending == 0)
-
-
-def test_jobs_that_come_together_never_wait_while_a_thread_may_be_started(jobs, together, monkeypatch):
-    monkeypatch.setattr(worker_pool, "IDLE", 0.05)
-    pool = WorkerPool(32, 32)
-    assert together(lambda _: pool.submit(jobs)) == [True] * 32
-    assert until(lambda: jobs.running == 32)
-
-
-def test_no_job_is_lost_to_a_thread_that_is_about_to_end(monkeypatch):
-    monkeypatch.setattr(worker_pool, "IDLE", 0.0001)
-    pool = WorkerPool(2, 8)
-    assert all(works(pool) for _ in range(150))
-    assert until(lambda: not pool.threads)
 
 
 def refuse(thread):
@@ -232,32 +217,6 @@ def test_a_child_of_fork_has_threads_of_its_own(monkeypatch):
             go.set()
     finally:
         go.set()
-    assert until(is_idle)
-
-
-def test_children_forked_in_the_middle_of_refreshes_never_deadlock():
-    cache = ticking(0.01)(ttl=0.001, jitter=0)
-    stop = threading.Event()
-
-    def work():
-        while not stop.is_set():
-            for key in range(20):
-                cache.get_or_load(key, lambda: None, grace=5)
-                cache.get_or_load(("timed", key), lambda: None, timeout=PATIENCE)
-
-    def child():
-        for key in range(20):
-            cache.get_or_load(key, lambda: 1, grace=5)
-            assert cache.get_or_load(("mine", key), lambda: 1, timeout=PATIENCE) == 1
-        assert until(lambda: not refresh_pool.pending)
-
-    threads = [start(work) for _ in range(3)]
-    try:
-        assert all(fork(child) for _ in range(10))
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
     assert until(is_idle)
 
 

@@ -1,14 +1,13 @@
 """Loaders that receive the previous value, and TTLs that are functions of the value, in threads and tasks."""
 
-import asyncio
 from functools import partial, wraps
 from math import inf
 
 import pytest
 
 from tests.engine.loading.harness import unreached
-from tests.waiting import until, until_waiting
-from wheelcache import KEEP, LoadDeadlock, RemovalCause
+from tests.waiting import until
+from wheelcache import KEEP, RemovalCause
 
 pytestmark = pytest.mark.pairs(full="twin", of="twin")
 
@@ -54,18 +53,6 @@ def test_a_wrong_result_of_the_ttl_is_an_error_that_shows_it(cache, twin, wrong)
     assert cache.stats().load_failures == 1
 
 
-def test_an_exception_of_the_ttl_reaches_all_waiters(cache, in_thread, clock):
-    def fail(value):
-        until_waiting(3)
-        raise Boom
-
-    callers = [in_thread(cache.get_or_load, "k", lambda: 1, fail) for _ in range(4)]
-    for each in callers:
-        with pytest.raises(Boom):
-            each.result(60)
-    assert "k" not in cache
-
-
 def test_a_none_with_a_ttl_of_its_own_is_not_passed_to_the_ttl(cache, twin):
     assert twin.get_or_load("k", lambda: None, unreached, negative_ttl=3) is None
     assert cache.expires_in("k") == 3
@@ -76,11 +63,6 @@ def test_refresh_ahead_needs_a_number(cache, twin):
         with pytest.raises(TypeError, match="refresh_ahead is a fraction of a number of seconds, not of the function"):
             twin.get_or_load("k", lambda: 1, lambda value: 5, refresh_ahead=0.5)
         cache.set("k", 1)
-
-
-def test_a_hit_calls_neither_the_loader_nor_the_ttl(cache, twin):
-    cache.set("k", 1)
-    assert twin.get_or_load("k", unreached, unreached) == 1
 
 
 # The previous value.
@@ -216,11 +198,6 @@ def test_keep_without_a_previous_value_is_an_error(cache, twin, loader):
     assert len(cache) == 0
 
 
-def test_a_loader_with_a_previous_value_that_asks_for_its_own_key_is_a_deadlock(cache, twin):
-    with pytest.raises(LoadDeadlock):
-        twin.get_or_load("k", lambda previous: cache.get_or_load("k", unreached))
-
-
 # Memoized functions.
 
 
@@ -238,15 +215,6 @@ def test_a_memoized_function_may_choose_the_lifetime_and_receive_the_previous_va
     assert load("a") == ("a", 10)
     assert until(lambda: len(calls) == 3)
     assert calls == [("a", 10, None), ("b", 20, None), ("a", 10, ("a", 10))]
-
-
-def test_a_memoized_coroutine_function_may_do_so_too(cache):
-    @cache.memoize(lambda value: None)
-    async def load(name, *, previous):
-        return name, previous
-
-    assert asyncio.run(load("a")) == ("a", None)
-    assert len(cache) == 0
 
 
 def test_any_other_parameter_named_previous_is_an_argument_of_the_callers(cache):

@@ -1,6 +1,5 @@
 """The context of loads in the background, and the switch that keeps them with their callers."""
 
-import asyncio
 import gc
 import threading
 from contextlib import contextmanager, nullcontext, suppress
@@ -9,7 +8,7 @@ from weakref import ref
 
 import pytest
 
-from tests.engine.loading.harness import Held, InTasks, InThreads, assert_counts, outcome, returns, unreached
+from tests.engine.loading.harness import Held, InTasks, InThreads, outcome, returns, unreached
 from tests.runtime.background import full, refuse_threads
 from tests.waiting import PATIENCE, until_waiting
 from wheelcache import Cache, loads_in_callers_thread
@@ -121,13 +120,6 @@ def test_the_context_sees_the_error_of_its_loader(make_twin, clock, tenants, loa
 
 
 @IN_BACKGROUND
-def test_an_error_that_the_context_suppresses_is_an_error_of_the_load_nevertheless(make_twin, clock, load):
-    cache, twin = make_twin(lambda: suppress(Boom))
-    load(twin, clock, returns(Boom()))
-    assert cache.stats().load_failures == 1
-
-
-@IN_BACKGROUND
 def test_an_error_of_the_context_is_an_error_of_the_load(make_twin, clock, load):
     @contextmanager
     def broken():
@@ -219,25 +211,6 @@ def test_with_the_switch_loads_run_in_the_threads_of_their_callers(make_twin, cl
         # Without waiting for anything, since nothing runs in the background.
         assert cache.get("k") == "new"
     assert ran_in == [threading.current_thread()]
-
-
-def test_with_the_switch_a_refresh_in_a_task_is_part_of_that_task(clock):
-    cache = Cache(clock=clock, ttl=10)
-
-    async def main():
-        async def load():
-            await asyncio.sleep(0)
-            return asyncio.current_task()
-
-        await cache.aget_or_load("k", returns("old"), grace=50)
-        clock.advance(10)
-        with loads_in_callers_thread():
-            assert await cache.aget_or_load("k", load, grace=50) == "old"
-        assert cache.get("k") is asyncio.current_task()
-
-    asyncio.run(main())
-    assert_counts(cache, misses=1, stale_hits=1, hits=1, loads=2, refreshes=1, expirations=1)
-    cache.close()
 
 
 def test_with_the_switch_the_error_of_a_refresh_is_logged_and_an_interruption_reaches_the_caller(

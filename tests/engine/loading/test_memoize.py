@@ -5,16 +5,14 @@ import functools
 import gc
 import inspect
 import pickle
-import sys
-import threading
 import weakref
 
 import pytest
 
-from tests.engine.loading.harness import Held, outcome
+from tests.engine.loading.harness import Held
 from tests.runtime.background import is_idle, until_tasks_end
 from tests.waiting import PATIENCE, until, until_waiting
-from wheelcache import LoadTimeout, MemoStats
+from wheelcache import MemoStats
 
 pytestmark = pytest.mark.pairs(full="memoize", of="memoize")
 
@@ -327,25 +325,6 @@ def test_classes_partials_and_objects_that_can_be_called_are_memoized_apart(cach
     assert [cache.memoize()(len)("abc") for _ in range(2)] == [3, 3]
 
 
-def test_coroutine_functions_stay_what_they_are_and_objects_whose_call_is_one_are_awaited(cache):
-    class Doubles:
-        calls = 0
-
-        async def __call__(self, number):
-            self.calls += 1
-            return 2 * number
-
-    assert inspect.iscoroutinefunction(cache.memoize()(Doubles.__call__))
-    doubles = Doubles()
-    memoized = cache.memoize()(doubles)
-
-    async def twice():
-        return await memoized(3), await memoized(3)
-
-    assert asyncio.run(twice()) == (6, 6)
-    assert doubles.calls == 1
-
-
 def generator():
     yield 1
 
@@ -373,13 +352,6 @@ def test_what_cannot_be_memoized_is_refused(cache, thing, message):
     assert cache.memoize(key=lambda *numbers: numbers)(max)(1, 3, 2) == 3
 
 
-def test_wrong_options_are_errors_when_the_function_is_decorated(cache):
-    with pytest.raises(TypeError, match="key must be"):
-        cache.memoize(key=5)
-    with pytest.raises(TypeError, match=r"@cache.memoize\(\), not @cache.memoize on <function"):
-        cache.memoize(generator)
-
-
 def test_the_function_keeps_its_name_its_doc_and_its_signature_and_can_be_called_uncached(cache):
     def add(a: int, b: int = 1) -> int:
         """The sum."""
@@ -396,56 +368,7 @@ def test_the_function_keeps_its_name_its_doc_and_its_signature_and_can_be_called
     assert memoized.cache_stats() == MemoStats(hits=0, misses=0, hit_ratio=0.0, calls=0)
 
 
-def test_functions_of_the_same_name_and_caches_are_kept_apart(make):
-    def multiplied_by(cache, n):
-        @cache.memoize()
-        def function(x):
-            return n * x
-
-        return function
-
-    first, second = make(), make()
-    memoized = [multiplied_by(first, 1), multiplied_by(first, 2), multiplied_by(second, 3)]
-    first.set(5, "set")
-    first.set((5,), "set")
-    for _ in range(2):
-        assert [function(5) for function in memoized] == [5, 10, 15]
-    assert memoized[0].cache_clear() == 1
-    assert memoized[0].cache_clear() == 0
-    assert [function(5) for function in memoized] == [5, 10, 15]
-    assert [figures(function) for function in memoized] == [(1, 2, 2), (2, 1, 1), (2, 1, 1)]
-    assert memoized[0].cache_stats().hit_ratio == 1 / 3
-    assert first.get(5) == first.get((5,)) == "set"
-
-
 # Values.
-
-
-def test_a_value_lasts_for_its_ttl_and_a_none_for_its_own(clock, memoize):
-    given, by_default = memoize(ttl=3)(lambda: clock()), memoize()(lambda: clock())
-    none, negative = memoize()(lambda: None), memoize(negative_ttl=2)(lambda: None)
-    for now, expected in ((0, (0, 0)), (2, (0, 0)), (3, (3, 0)), (10, (10, 10))):
-        clock.advance(now - clock())
-        assert (given(), by_default()) == expected
-        assert none() is negative() is None
-    assert [each.cache_stats().calls for each in (none, negative)] == [2, 3]
-
-
-def test_exceptions_are_raised_as_they_are_and_not_kept(memoize):
-    errors = [LookupError("first"), TypeError("second")]
-
-    def function():
-        if errors:
-            raise errors[0]
-        return "value"
-
-    memoized = memoize()(function)
-    while errors:
-        with pytest.raises(type(errors[0])) as caught:
-            memoized()
-        assert caught.value is errors.pop(0)
-    assert memoized() == "value"
-    assert figures(memoized) == (0, 3, 3)
 
 
 def test_grace_and_refresh_ahead_are_as_for_take_and_a_stale_hit_is_a_hit(cache, clock, memoize):
@@ -460,23 +383,6 @@ def test_grace_and_refresh_ahead_are_as_for_take_and_a_stale_hit_is_a_hit(cache,
     assert found == [0, 0, 6, 6, 16]
     assert figures(memoized) == (4, 1, 3)
     assert (cache.stats().hits + cache.stats().stale_hits, cache.stats().misses) == (4, 1)
-
-
-def test_fail_safe_and_timeout_are_as_for_take(clock, cache):
-    results = [LookupError(), "old"]
-    safe = cache.memoize(grace=50, fail_safe=50)(lambda: outcome(results.pop()))
-    for _ in range(3):
-        assert safe() == "old"
-        assert until(is_idle)
-        clock.advance(5)
-    assert results == []
-    held = Held("late")
-    timed = cache.memoize(timeout=0.02, key=lambda: 1)(held)
-    with pytest.raises(LoadTimeout):
-        timed()
-    held.release()
-    assert until(is_idle)
-    assert timed() == "late"
 
 
 def test_recursion_computes_each_value_once_and_leaves_nothing_that_waits_if_it_ends_in_an_error(cache):
@@ -512,37 +418,3 @@ def test_what_is_computed_while_it_is_forgotten_is_not_stored(cache, pool, forge
     held.release()
     assert first.result(PATIENCE) is not late.result(PATIENCE)
     assert function(1) is late.result()
-
-
-def test_a_load_that_ends_in_the_middle_of_a_clearing_is_forgotten_too(cache, pool):
-    began, go = threading.Semaphore(0), threading.Semaphore(0)
-
-    @cache.memoize()
-    def function(x):
-        began.release()
-        assert go.acquire(timeout=PATIENCE)
-        return "old"
-
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        for _ in range(150):
-            load = pool.submit(function, 1)
-            assert began.acquire(timeout=PATIENCE)
-            go.release()
-            function.cache_clear()
-            load.result(PATIENCE)
-    finally:
-        sys.setswitchinterval(before)
-    # The wheel thread may still have to free the last value, so the number of entries shows nothing.
-    assert figures(function) == (0, 150, 150)
-
-
-def test_the_figures_are_exact_under_many_threads(cache, together):
-    function = cache.memoize()(lambda x: x)
-    together(lambda _: [function(i % 50) for i in range(300)])
-    stats = function.cache_stats()
-    assert stats.hits + stats.misses == 9_600
-    assert stats.calls == 50
-    assert stats.hit_ratio == stats.hits / 9_600
-    assert cache.stats().hits == stats.hits

@@ -55,15 +55,6 @@ def test_a_thread_stores_no_result_that_can_be_read_only_once(cache, function, m
     assert cache.get_or_load("k", lambda: 2) == 2
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=["", "ttl of the value", "timeout", "grace"])
-@pytest.mark.parametrize("function", [generator, async_generator, generator_in_coroutine])
-def test_a_task_stores_no_generator(cache, function, options):
-    with pytest.raises(TypeError, match=LIST):
-        asyncio.run(cache.aget_or_load("k", function, **options))
-    assert "k" not in cache
-    assert asyncio.run(cache.aget_or_load("k", coroutine, **options)) == 1
-
-
 def test_callers_that_wait_receive_the_error_too(cache, pool):
     loader = Held(coroutine())
     callers = [pool.submit(cache.get_or_load, "k", loader) for _ in range(4)]
@@ -98,13 +89,6 @@ def test_no_write_stores_a_value_that_can_be_read_only_once(plain, write, value)
         # Nothing else was stored either, and the coroutine was closed.
         assert cache.keys() == []
     assert value is not coroutine or made.cr_frame is None
-
-
-def test_no_update_stores_a_coroutine_and_the_old_value_stays(cache):
-    cache.set("k", 1)
-    with pytest.raises(TypeError, match=AWAIT):
-        cache.update("k", lambda old: coroutine())
-    assert cache.get("k") == 1
 
 
 class Awaitable:

@@ -163,22 +163,3 @@ def test_a_refresh_whose_loop_runs_no_more_keeps_no_caller_waiting(cache, clock,
         cancel_all(loop)
         loop.close()
     assert cache.get("k") == "new"
-
-
-def test_refreshes_that_were_left_with_their_loops_take_no_place_of_others(cache, clock):
-    keys = range(QUEUE + 1)
-    for key in keys:
-        cache.get_or_load(key, returns("old"), grace=100)
-    clock.advance(11)
-
-    async def begin_refreshes(keys):
-        for key in keys:
-            assert await cache.aget_or_load(key, asyncio.Event().wait, grace=100) == "old"
-
-    loops = [asyncio.new_event_loop() for _ in range(2)]
-    loops[0].run_until_complete(begin_refreshes(keys[:QUEUE]))
-    loops[1].run_until_complete(begin_refreshes(keys[QUEUE:]))
-    assert (cache.stats().refreshes, cache.stats().refreshes_dropped) == (QUEUE + 1, 0)
-    for loop in loops:
-        cancel_all(loop)
-        loop.close()

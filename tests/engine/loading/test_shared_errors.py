@@ -1,12 +1,11 @@
 """A load that fails raises an exception of its own for each caller: none shows the frames of another one."""
 
-import asyncio
 import traceback
 
 import pytest
 
-from tests.engine.loading.harness import Held, HeldInTasks, returns
-from tests.waiting import PATIENCE, auntil_waiting, until, until_waiting
+from tests.engine.loading.harness import Held, returns
+from tests.waiting import PATIENCE, until, until_waiting
 
 WAITERS = 20
 
@@ -91,28 +90,6 @@ def test_each_waiter_raises_a_copy_that_shows_its_own_frames_only(cache, pool, c
     assert until(lambda: "LookupError: the cause" in caplog.text)
     assert caplog.text.count("Loading 'k' into the cache 'default' failed; the callers that wait for it receive") == 1
     assert caplog.text.count("LookupError: the cause") == 1
-
-
-def test_tasks_raise_copies_too(cache):
-    error = Refused("no")
-
-    async def ask(password, loader):
-        try:
-            await cache.aget_or_load("k", loader)
-        except Refused as raised:
-            return raised
-
-    async def main():
-        loader = HeldInTasks(error)
-        callers = [asyncio.create_task(ask(number, loader)) for number in range(WAITERS)]
-        await auntil_waiting(WAITERS - 1)
-        loader.release()
-        return await asyncio.gather(*callers)
-
-    raised = asyncio.run(main())
-    assert raised[0] is error
-    assert len(set(map(id, raised))) == WAITERS
-    assert [passwords(each) for each in raised] == [{number} for number in range(WAITERS)]
 
 
 def test_the_exceptions_of_a_group_are_copied_too(cache, pool):

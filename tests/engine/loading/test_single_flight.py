@@ -25,18 +25,6 @@ def test_one_caller_loads_and_all_get_the_very_value(cache, pool):
     assert_counts(cache, hits=1, misses=32, loads=1, coalesced=31)
 
 
-def test_what_the_loader_raises_reaches_all_and_is_not_stored(cache, pool):
-    loader = Held(LookupError("no"))
-    callers = [pool.submit(cache.get_or_load, "k", loader) for _ in range(8)]
-    until_waiting(7)
-    loader.release()
-    raised = [caller.exception(PATIENCE) for caller in callers]
-    assert [*map(repr, raised)] == [repr(loader.value)] * 8
-    assert loader.value in raised
-    assert_counts(cache, misses=8, load_failures=1)
-    assert cache.get_or_load("k", returns("next")) == "next"
-
-
 def test_what_the_weigher_raises_reaches_all(make, pool):
     cache = make(max_weight=5, weigher=lambda key, value: -1)
     loader = Held("heavy")
@@ -56,12 +44,6 @@ def test_what_is_not_to_be_stored_reaches_every_waiter_and_counts_as_a_load(cach
     assert [caller.result(PATIENCE) for caller in callers] == ["for you"] * 3
     assert_counts(cache, misses=3, loads=1, coalesced=2)
     assert "k" not in cache
-
-
-def test_loaders_of_different_keys_never_wait_for_each_other(cache, pool):
-    both = threading.Barrier(2)
-    loads = [pool.submit(cache.get_or_load, key, lambda: both.wait(PATIENCE)) for key in "ab"]
-    assert sorted(load.result(PATIENCE) for load in loads) == [0, 1]
 
 
 def test_load_seconds_add_up_on_the_caches_clock(cache, clock):
@@ -124,12 +106,6 @@ def test_what_is_written_while_a_loader_runs_wins_and_later_callers_get_nothing_
     assert [each.result(PATIENCE) for each in early] == ["old"] * 3
     assert fresh.calls == (write not in STORES)
     assert cache.get("k") == expected
-
-
-def test_a_delete_just_before_the_value_is_stored_keeps_it_out(make):
-    cache = make(max_weight=5, weigher=lambda key, value: cache.delete("k") or 1)
-    assert cache.get_or_load("k", returns("old")) == "old"
-    assert "k" not in cache
 
 
 # Tasks, and leaders that leave.

@@ -1,8 +1,5 @@
 """Values past their TTL, or close to it: grace, refreshes, fail-safe and None, in threads and tasks."""
 
-import gc
-import weakref
-
 import pytest
 
 from tests.engine.loading.harness import Held, assert_counts, returns, unreached
@@ -68,13 +65,6 @@ def test_a_value_past_its_grace_is_loaded(make, clock, twin, ticks, loaded_with,
     loader.release()
     assert twin.get_or_load("k", loader, **asked_with) == "new"
     twin.settle()
-
-
-def test_a_value_that_never_expires_is_neither_stale_nor_refreshed(clock, twin):
-    twin.get_or_load("k", returns(1), None, grace=5, refresh_ahead=0.5)
-    clock.advance(10**5)
-    assert twin.get_or_load("k", unreached, None, grace=5, refresh_ahead=0.5) == 1
-    assert twin.cache.stats().refreshes == 0
 
 
 def test_a_refresh_that_fails_ends_the_stale_value_and_the_next_caller_gets_the_error(cache, clock, twin, caplog):
@@ -163,48 +153,6 @@ def test_other_calls_see_no_stale_value_and_leave_it_to_take(graced, removals):
     assert graced.get_or_load("k", returns(2), grace=5) == 1
 
 
-REMOVALS = {
-    "delete": (lambda cache: cache.delete("k"), False),
-    "pop": (lambda cache: cache.pop("k", None), None),
-    "delete_many": (lambda cache: cache.delete_many(["k"]), 0),
-    "evict_to": (lambda cache: cache.engine.evict_to(0), None),
-    "clear": (lambda cache: cache.clear(), None),
-}
-
-
-@pytest.mark.parametrize("name", REMOVALS)
-def test_what_removes_a_stale_value_counts_it_as_expired_and_says_that_none_was_there(graced, removals, name):
-    remove, left = REMOVALS[name]
-    assert remove(graced) == left
-    assert len(graced) == 0
-    assert removals == [("k", 1, CLEARED if name == "clear" else EXPIRED)]
-    assert (graced.stats().expirations, graced.stats().evictions) == (name != "clear", 0)
-    assert graced.get_or_load("k", returns(2), grace=5) == 2
-
-
-@pytest.mark.parametrize("write", [lambda c: c.set("k", 2), lambda c: c.add("k", 2), lambda c: c.set_many({"k": 2})])
-def test_what_is_written_over_a_stale_value_has_no_grace(graced, clock, removals, write):
-    assert write(graced) in (True, [])
-    assert removals == [("k", 1, EXPIRED)]
-    clock.advance(10)
-    assert len(graced) == 0
-    assert removals == [("k", 1, EXPIRED), ("k", 2, EXPIRED)]
-
-
-def test_a_stale_value_is_let_go_when_its_grace_is_over_and_not_before(make, clock):
-    class Value:
-        pass
-
-    cache = make(on_removal=None)
-    value = weakref.ref(cache.get_or_load("k", Value, grace=5))
-    clock.advance(14.9)
-    assert value() is not None
-    clock.advance(0.1)
-    gc.collect()
-    assert value() is None
-    assert (len(cache), cache.stats().expirations) == (0, 1)
-
-
 def test_a_live_value_with_grace_is_touched_and_counted_up_and_keeps_its_grace(cache, clock, removals):
     cache.get_or_load("k", returns(1), grace=5)
     clock.advance(9)
@@ -223,18 +171,6 @@ def test_a_live_value_with_grace_is_touched_and_counted_up_and_keeps_its_grace(c
     assert cache.touch("k", 1)
     clock.advance(6)
     assert len(cache) == 0
-
-
-def test_a_full_cache_evicts_the_oldest_stale_value_as_expired(make, clock, removals):
-    cache = make(max_entries=2, max_weight=10, weigher=lambda key, value: value)
-    for key in "ab":
-        cache.get_or_load(key, returns(5), grace=50)
-    clock.advance(10)
-    assert cache.stats().weight == 10
-    cache.set("c", 1)
-    assert removals == [("a", 5, EXPIRED)]
-    assert cache.get_or_load("heavy", returns(11), grace=5) == 11
-    assert "heavy" not in cache
 
 
 # Refresh ahead.
@@ -375,13 +311,3 @@ def test_a_none_has_no_grace_and_takes_the_place_of_a_stale_value(cache, clock, 
     clock.advance(2)
     assert len(cache) == 0
     assert removals == [("k", "old", EXPIRED), ("k", None, EXPIRED)]
-
-
-def test_a_none_is_refreshed_ahead_by_its_own_ttl(cache, clock, twin):
-    policy = {"refresh_ahead": 0.5, "negative_ttl": 2}
-    twin.get_or_load("k", returns(None), **policy)
-    assert twin.get_or_load("k", unreached, **policy) is None
-    clock.advance(1.5)
-    assert twin.get_or_load("k", returns("there"), **policy) is None
-    twin.settle()
-    assert cache.get("k") == "there"

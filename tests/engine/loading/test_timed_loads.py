@@ -6,9 +6,9 @@ import threading
 import pytest
 
 from tests.engine.loading.harness import Held, HeldInTasks, assert_counts, returns, unreached
-from tests.runtime.background import full, refuse_threads
+from tests.runtime.background import full
 from tests.waiting import PATIENCE, auntil_waiting, until, until_waiting
-from wheelcache import CacheClosed, LoadDeadlock, LoadTimeout
+from wheelcache import CacheClosed, LoadTimeout
 from wheelcache.runtime.worker_pool import QUEUE, TIMED_LOADS, timed_load_pool
 
 SHORT = 0.02
@@ -92,11 +92,6 @@ def test_a_timeout_is_the_callers_own(cache, pool):
     assert_counts(cache, misses=4, loads=2, load_timeouts=2, coalesced=1)
 
 
-def test_a_timed_loader_may_not_take_its_own_key(cache, twin):
-    with pytest.raises(LoadDeadlock, match="itself or through other loaders"):
-        twin.get_or_load("k", lambda: cache.get_or_load("k", unreached), timeout=PATIENCE)
-
-
 def test_a_blocking_take_in_a_loop_never_loads_beside_a_load_that_was_given_up(cache):
     loader = Held("first")
 
@@ -147,14 +142,6 @@ def test_a_caller_that_joins_a_timed_load_that_finds_no_room_loads_itself(cache,
     no_room.go.set()
     assert joined.result(PATIENCE) == "mine"
     assert isinstance(timed.exception(PATIENCE), LoadTimeout)
-
-
-def test_where_no_thread_can_start_timed_loads_run_in_their_callers(cache, clock, monkeypatch):
-    cache.get_or_load("k", returns("old"), grace=50, fail_safe=50)
-    clock.advance(10)
-    refuse_threads(monkeypatch)
-    assert cache.get_or_load("k", returns(LookupError()), grace=50, fail_safe=50, timeout=5) == "old"
-    assert cache.get_or_load("other", threading.get_ident, timeout=PATIENCE) == threading.get_ident()
 
 
 def test_timed_loads_that_take_timed_loads_never_starve_each_other(cache):
