@@ -1,13 +1,13 @@
-"""The facade, one promise at a time. ``tests/core`` tests the behavior of the cores."""
+"""The facade, one promise at a time. ``test_model`` compares its calls with those of a model in random order."""
 
 import resource
-import threading
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from math import inf
 
 import pytest
 
 from tests.engine import invariants
+from tests.engine.loading.harness import Held
 from tests.waiting import PATIENCE
 from wheelcache import Cache, CacheClosed, RemovalCause
 from wheelcache.core.contract import BATCH
@@ -52,22 +52,22 @@ def test_an_expired_entry_is_never_returned_before_the_wheel_removes_it(make, cl
     clock.advance(0.125)
     assert len(cache) == 1
     assert ("a" in cache, cache.get("a"), cache.get_many(["a"]), cache.keys()) == (False, None, {}, [])
+    for call in (cache.expires_in, cache.incr, cache.pop):
+        with pytest.raises(KeyError, match="'a'"):
+            call("a")
+    cache.set("a", 1, ttl=5)
     clock.advance(55)
     assert len(cache) == 0
-    assert removals == [("a", 1, EXPIRED)]
-    assert cache.stats().expirations == 1
+    assert removals == [("a", 1, EXPIRED)] * 2
+    assert cache.stats().expirations == 2
 
 
 def test_every_removal_is_told_with_its_cause(cache, clock, removals):
     for key in "abcd":
         cache.set(key, key)
     cache.set("b", "B")
-    assert cache.delete("b") is True
-    assert cache.delete("b") is False
-    assert cache.pop("c") == "c"
-    assert cache.pop("c", None) is None
-    with pytest.raises(KeyError, match="'c'"):
-        cache.pop("c")
+    assert (cache.delete("b"), cache.delete("b")) == (True, False)
+    assert (cache.pop("c"), cache.pop("c", None)) == ("c", None)
     clock.advance(10)
     for key in "efg":
         cache.set(key, key)
@@ -94,14 +94,36 @@ def test_an_increment_that_calls_back_into_the_cache_does_not_lose_what_it_wrote
     assert calls == [1, 10]
 
 
+def test_an_invalid_item_of_set_many_or_delete_many_changes_nothing(cache, removals):
+    cache.set("a", 1)
+    with pytest.raises(TypeError, match="read only once"):
+        cache.set_many({"a": 2, "b": (each for each in ())})
+    with pytest.raises(TypeError, match="unhashable"):
+        cache.delete_many(["a", []])
+    assert (cache.get("a"), cache.keys(), removals) == (1, ["a"], [])
+
+
+@pytest.mark.parametrize("ttl", [None, inf, 1e300, 10**400])
+def test_no_ttl_and_one_beyond_all_clocks_mean_for_ever(cache, clock, ttl):
+    cache.set("set", 1, ttl)
+    cache.add("added", 1, ttl)
+    clock.advance(10**9)
+    assert cache.keys() == ["set", "added"]
+    assert cache.expires_in("set") is None or ttl == 1e300
+
+
+def test_take_is_another_name_of_get_or_load_and_the_facade_shows_few_names(cache):
+    assert cache.take("k", lambda: 1) == cache.get("k") == 1
+    assert len([name for name in dir(Cache) if not name.startswith("_")]) <= 32
+
+
 # Weights.
 
 
 def test_an_entry_heavier_than_the_cache_is_refused_evicts_nothing_and_leaves_no_old_value(make, removals):
     cache = make(max_weight=10, weigher=lambda key, value: value)
     assert cache.set_many({"a": 4, "b": 5}) == []
-    assert cache.set("heavy", 11) is False
-    assert cache.add("heavy", 11) is False
+    assert (cache.set("heavy", 11), cache.add("heavy", 11)) == (False, False)
     assert cache.keys() == ["a", "b"]
     assert cache.set_many({"a": 11}) == ["a"]
     assert cache.get("a") is None, "a value that was overwritten must not be served"
@@ -109,7 +131,10 @@ def test_an_entry_heavier_than_the_cache_is_refused_evicts_nothing_and_leaves_no
     assert cache.get_or_load("heavy", lambda: 11) == 11
 
 
-@pytest.mark.parametrize("write", [Cache.set, Cache.add, lambda cache, key, value: not cache.set_many({key: value})])
+WRITES = [Cache.set, Cache.add, lambda cache, key, value: not cache.set_many({key: value})]
+
+
+@pytest.mark.parametrize("write", WRITES)
 def test_one_heavy_entry_may_cost_any_number_of_light_ones(make, write):
     size = 2 * BATCH + 1
     cache = make(max_weight=size, weigher=lambda key, value: value)
@@ -119,14 +144,16 @@ def test_one_heavy_entry_may_cost_any_number_of_light_ones(make, write):
     assert cache.stats().evictions == size
 
 
-@pytest.mark.parametrize("weight", [-1, 1.5, None])
-def test_a_weigher_must_return_a_whole_number(make, weight):
-    cache = make(max_weight=5, weigher=lambda key, value: weight)
-    with pytest.raises((TypeError, ValueError), match="the result of the weigher must be a whole number >= 0, not"):
-        cache.set("a", 1)
+def test_entries_are_evicted_to_a_number_and_a_weight(make):
+    cache = make(max_weight=10 * BATCH, weigher=lambda key, value: value)
+    cache.set_many(dict.fromkeys(range(2 * BATCH + 1), 2))
+    cache.engine.evict_to(7)
+    assert len(cache) == 7
+    cache.engine.evict_to(6, weight=5)
+    assert (len(cache), cache.stats().weight) == (2, 4)
 
 
-# Listeners and finalizers.
+# Listeners.
 
 
 def test_a_listener_that_raises_is_logged_and_harms_nothing(make, caplog):
@@ -156,12 +183,18 @@ def test_a_listener_may_use_the_cache(make, clock):
     assert ("c", EXPIRED) in told
 
 
+def test_the_listener_is_notified_of_every_entry_that_clear_removes(cache, make, removals):
+    cache = make()
+    cache.set_many(dict.fromkeys(range(2 * BATCH + 1), 1))
+    cache.clear()
+    assert {*removals} == {(key, 1, CLEARED) for key in range(2 * BATCH + 1)}
+
+
 @pytest.mark.alone
 @pytest.mark.compiled
 def test_the_caller_of_clear_does_not_touch_memory_for_each_entry():
     cache = Cache(max_entries=200_000)
-    for key in range(200_000):
-        cache.set(key, "value")
+    cache.set_many(dict.fromkeys(range(200_000)))
 
     def page_faults():
         return resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
@@ -180,16 +213,12 @@ def test_a_closed_cache_says_so_and_closing_again_is_nothing(cache):
     cache.set("a", 1)
     cache.close()
     cache.close()
-    for use in (
-        *(
-            lambda: cache.get("a"),
-            lambda: cache.set("a", 1),
-            lambda: cache.add("a", 1),
-            lambda: cache.get_or_load("a", int),
-        ),
-        *(lambda: cache.touch("a"), lambda: cache.delete("a"), lambda: cache.get_many(["a"]), lambda: "a" in cache),
-        *(cache.keys, cache.stats, cache.clear),
-    ):
+    by_key = (cache.get, cache.touch, cache.delete, cache.__contains__, cache.pop, cache.incr, cache.expires_in)
+    uses = [partial(each, "a") for each in by_key]
+    uses += [partial(cache.set, "a", 1), partial(cache.add, "a", 1), partial(cache.get_or_load, "a", int)]
+    uses += [partial(cache.get_many, ["a"]), partial(cache.delete_many, ["a"]), partial(cache.set_many, {"a": 1})]
+    uses += [partial(cache.delete_tags, "a"), partial(cache.delete_where, bool), cache.keys, cache.stats, cache.clear]
+    for use in uses:
         with pytest.raises(CacheClosed, match="'default' was closed"):
             use()
 
@@ -224,45 +253,13 @@ def test_a_listener_cannot_revive_a_cache_that_closes(make):
     assert told == [CLEARED]
 
 
-@pytest.mark.parametrize("write", [Cache.set, Cache.add, lambda cache, key, value: cache.set_many({key: value})])
-def test_a_write_that_meets_a_closing_raises_and_stores_nothing(make, write):
-    weighing, go = threading.Event(), threading.Event()
-
-    def weigh(key, value):
-        weighing.set()
-        assert go.wait(PATIENCE)
-        return 1
-
+@pytest.mark.parametrize("write", [*WRITES, lambda cache, key, value: cache.get_or_load(key, lambda: value)])
+def test_a_write_that_meets_a_closing_raises_and_stores_nothing(make, write, in_thread):
+    weigh = Held(1)
     cache = make(max_weight=5, weigher=weigh)
-    with ThreadPoolExecutor(1) as pool:
-        writer = pool.submit(write, cache, "a", 1)
-        assert weighing.wait(PATIENCE)
-        cache.close()
-        go.set()
-        assert isinstance(writer.exception(PATIENCE), CacheClosed)
+    writing = in_thread(write, cache, "a", 1)
+    assert weigh.is_running()
+    cache.close()
+    weigh.release()
+    assert isinstance(writing.exception(PATIENCE), CacheClosed)
     assert len(cache) == 0
-
-
-# Keys.
-
-
-# Arguments.
-
-
-@pytest.mark.parametrize("ttl", [None, inf, 1e300, 10**400])
-def test_no_ttl_and_one_beyond_all_clocks_mean_for_ever(cache, clock, ttl):
-    cache.set("set", 1, ttl)
-    cache.add("added", 1, ttl)
-    clock.advance(10**9)
-    assert cache.keys() == ["set", "added"]
-
-
-# The facade.
-
-
-def test_the_facade_shows_only_calls_that_users_need():
-    assert len([name for name in dir(Cache) if not name.startswith("_")]) <= 32
-
-
-def test_take_is_another_name_of_get_or_load(cache):
-    assert cache.take("k", lambda: 1) == cache.get("k") == 1

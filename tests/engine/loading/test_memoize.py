@@ -1,4 +1,5 @@
-"""``memoize`` of functions and coroutine functions: results by arguments."""
+"""``memoize`` of functions and coroutine functions: results by arguments. ``tests/backends`` has the promises that the
+frameworks' decorators share."""
 
 import asyncio
 import functools
@@ -109,6 +110,7 @@ def test_calls_with_the_same_arguments_have_the_same_value_and_others_do_not(mem
     assert len({id(value) for value in values}) == len(groups)
     calls = sum(map(len, groups))
     assert figures(memoized) == (calls - len(groups), len(groups), len(groups))
+    assert memoized.cache_stats().hit_ratio == 1 - len(groups) / calls
     for group in groups:
         (first, named), (last, last_named) = group[0], group[-1]
         assert memoized.cache_delete(*last, **last_named)
@@ -141,8 +143,7 @@ def test_a_key_function_makes_the_key_of_what_matters(memoize):
     assert page({"user": 1, "trace": 1}) is page({"user": 1, "trace": 2}, verbose=True)
     assert other(1) == "other"
     assert page.cache_delete({"user": 1})
-    assert page.cache_clear() == 0
-    assert other.cache_clear() == 1
+    assert (page.cache_clear(), other.cache_clear()) == (0, 1)
 
 
 class EqualToAll:
@@ -153,85 +154,65 @@ class EqualToAll:
         return 1
 
 
-EQUAL_TO_ALL = EqualToAll()
-
-
-class Name(str):
-    def __eq__(self, other):
-        return isinstance(other, Name) and self.lower() == other.lower()
-
-    def __hash__(self):
-        return hash(self.lower())
-
-
 def test_arguments_may_have_an_equality_of_their_own(memoize):
-    defaults = memoize()(lambda x, y=EQUAL_TO_ALL: object())
+    defaults = memoize()(lambda x, y=EqualToAll(): object())  # noqa: B008
     assert defaults(1) is defaults(1, EqualToAll())
-    names = memoize()(lambda name, times=1: object())
-    assert names(Name("a")) is names(Name("A")) is names(name=Name("A"), times=1)
-    assert names(Name("b")) is not names(Name("a"))
-    assert names.cache_delete(Name("A"))
-    assert names.cache_clear() == 1
+    assert defaults(1) is not defaults(2)
+    assert defaults.cache_delete(2, EqualToAll())
 
 
 # Functions that can be memoized.
 
 
-def test_methods_are_cached_by_instance_and_arguments(cache):
-    class Shop:
-        def __init__(self, factor):
-            self.factor = factor
-
-        @cache.memoize()
-        def price(self, item, tax=0):
-            return self.factor * (item + tax)
-
-    first, second = Shop(1), Shop(2)
-    assert [first.price(5), second.price(5), first.price(item=5, tax=0), second.price(5)] == [5, 10, 5, 10]
-    assert figures(Shop.price) == (2, 2, 2)
-    assert Shop.price.cache_delete(first, 5)
-    assert second.price.cache_delete(item=5)
-    assert not first.price.cache_delete(5)
-    assert second.price.uncached(5) == 10
-    assert second.price.cache_clear() == 0
-    assert second.price.cache_stats() == Shop.price.cache_stats()
-
-
 class Service:
-    """A class with a memoized method that ``pickle`` finds."""
+    """A class with memoized methods, in the body of which ``pickle`` finds them."""
+
+    def __init__(self, factor=1):
+        self.factor = factor
 
     def price(self, item, tax=0):
         """Return a price."""
-        return item + tax
+        return self.factor * (item + tax)
 
     async def stock(self, item):
         return item
 
 
-def test_a_memoized_method_is_like_any_other_method(cache, monkeypatch):
-    plain = Service().price
-    described = (inspect.getdoc(plain), plain.__doc__, plain.__module__, repr(plain).partition(" object")[0])
+@pytest.fixture
+def service(cache, monkeypatch):
     for name in ("price", "stock"):
         monkeypatch.setattr(Service, name, cache.memoize()(vars(Service)[name]))
-    one, other = Service(), Service()
-    assert (one.price == one.price, one.price == other.price, one.price == Service.price) == (True, False, False)
-    assert len({one.price, one.price, other.price}) == 2
-    assert one.price.__self__ is one
+    return Service
+
+
+def test_methods_are_cached_by_instance_and_arguments(service):
+    first, second = service(1), service(2)
+    assert [first.price(5), second.price(5), first.price(item=5, tax=0), second.price(5)] == [5, 10, 5, 10]
+    assert figures(service.price) == (2, 2, 2)
+    assert service.price.cache_delete(first, 5)
+    assert second.price.cache_delete(item=5)
+    assert not first.price.cache_delete(5)
+    assert second.price.uncached(5) == 10
+    assert second.price.cache_clear() == 0
+    assert second.price.cache_stats() == service.price.cache_stats()
+
+
+def test_a_memoized_method_is_like_any_other_method(service, monkeypatch):
+    one, other = service(), service()
+    assert (one.price == one.price, one.price == other.price, one.price == service.price) == (True, False, False)
+    assert (len({one.price, one.price, other.price}), one.price.__self__) == (2, one)
     assert weakref.WeakMethod(one.price)() == one.price
     assert inspect.signature(one.price) == inspect.signature(lambda item, tax=0: 0)
-    assert list(inspect.signature(Service.price).parameters) == ["self", "item", "tax"]
+    assert list(inspect.signature(service.price).parameters) == ["self", "item", "tax"]
     assert (one.price.__name__, one.price.__qualname__) == ("price", "Service.price")
-    assert Service.price.__doc__ == "Return a price."
-    shown = repr(one.price).partition(" object")[0]
-    assert (inspect.getdoc(one.price), one.price.__doc__, one.price.__module__, shown) == described
-    assert inspect.iscoroutinefunction(Service.stock)
-    assert inspect.iscoroutinefunction(one.stock)
-    assert pickle.loads(pickle.dumps(Service.price)) is Service.price
+    assert (inspect.getdoc(one.price), one.price.__doc__, one.price.__module__) == (*["Return a price."] * 2, __name__)
+    assert repr(one.price).startswith("<bound method Service.price of <")
+    assert all(map(inspect.iscoroutinefunction, (service.stock, one.stock)))
+    assert pickle.loads(pickle.dumps(service.price)) is service.price
     bound = pickle.loads(pickle.dumps(one.price))
     assert (type(bound.__self__), bound(5)) == (Service, 5)
-    monkeypatch.setattr(Service, "of_another", other.price, raising=False)
+    monkeypatch.setattr(service, "of_another", other.price, raising=False)
     assert one.of_another == other.price
-    assert super(Service, one).__repr__ is not None
 
 
 def test_objects_that_are_compared_by_identity_are_reported_once_per_method(cache, caplog):
@@ -249,30 +230,25 @@ def test_objects_that_are_compared_by_identity_are_reported_once_per_method(cach
         def of_class(cls, page):
             return [page]
 
-    views = [View() for _ in range(100)]
-    assert [views[0].body(page) for page in range(100)] == [[page] for page in range(100)]
-    assert caplog.messages == []
-    for view in views:
-        view.body(1)
-        view.head(1)
-        view.of_class(view)
-    assert figures(View.head) == (99, 1, 1)
+    views = [View() for _ in range(10)]
+    for view in views[:9]:
+        for _ in range(2):
+            view.body(1), view.head(1), view.of_class(view)
+    assert caplog.messages == [], "there are nine"
+    for _ in range(2):
+        views[9].body(1), views[0].body(2)
+    assert figures(View.head) == (17, 1, 1)
     (line,) = caplog.messages
     assert line.startswith(f"The results of {__name__}.{View.body.__qualname__}() are kept for each of many objects")
     assert "Give memoize a key=" in line
 
 
-def test_an_instance_lives_as_long_as_its_entry_and_no_longer(cache, clock):
-    class Shop:
-        @cache.memoize()
-        def price(self):
-            return 1
-
+def test_an_instance_lives_as_long_as_its_entry_and_no_longer(cache, clock, service):
     cache.on_removal = None
-    shop = Shop()
-    shop.price()
-    reference = weakref.ref(shop)
-    del shop
+    instance = service()
+    instance.price(1)
+    reference = weakref.ref(instance)
+    del instance
     gc.collect()
     assert reference() is not None
     clock.advance(10)
@@ -319,6 +295,7 @@ def test_classes_partials_and_objects_that_can_be_called_are_memoized_apart(cach
     functions += [cache.memoize()(functools.partial(lambda n, x: n + x, n)) for n in (3, 4)]
     for _ in range(2):
         assert [function(10) for function in functions] == [11, 12, 13, 14]
+    assert functions[1].cache_clear() == 1
     memoized = cache.memoize()(Adder)
     assert memoized(1) is memoized(n=1)
     assert memoized(1) is not memoized(2)
@@ -337,12 +314,9 @@ async def async_generator():
     ("thing", "message"),
     [
         *((above(len), "decorate a function, below any other decorators") for above in (classmethod, staticmethod)),
-        (property(len), "memoize must decorate a function, below any other decorators, not <"),
-        *((thing, "memoize must decorate a function") for thing in (5, "f", None, object())),
-        *(
-            (each, "with reusable results, not the generator")
-            for each in (generator, async_generator, functools.partial(generator))
-        ),
+        *((thing, "memoize must decorate a function, below any other decorators, not") for thing in (property(len), 5)),
+        (generator, "with reusable results, not the generator"),
+        (async_generator, "with reusable results, not the generator"),
         (max, "give memoize a key="),
     ],
 )
@@ -350,6 +324,8 @@ def test_what_cannot_be_memoized_is_refused(cache, thing, message):
     with pytest.raises(TypeError, match=message):
         cache.memoize()(thing)
     assert cache.memoize(key=lambda *numbers: numbers)(max)(1, 3, 2) == 3
+    with pytest.raises(TypeError, match="key must be"):
+        cache.memoize(key=5)
 
 
 def test_the_function_keeps_its_name_its_doc_and_its_signature_and_can_be_called_uncached(cache):
@@ -401,9 +377,6 @@ def test_recursion_computes_each_value_once_and_leaves_nothing_that_waits_if_it_
     assert len(cache) == 0
     is_endless = False
     assert [function(n) for n in range(1000)] == list(range(1000))
-
-
-# Forgetting.
 
 
 @pytest.mark.parametrize("forget", [lambda f: f.cache_clear(), lambda f: f.cache_delete(1)], ids=["clear", "delete"])
