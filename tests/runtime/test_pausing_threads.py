@@ -6,27 +6,6 @@ from tests.runtime.forking import run_noting, run_warned
 
 pytestmark = pytest.mark.deep
 
-# The wheel thread.
-
-
-def test_the_wheel_thread_ends_before_a_fork_and_goes_on_after_it():
-    assert run_noting("""
-        cache = ticking(0.01)()
-        cache.set("short", 1, ttl=0.5)
-        print(*threads())
-
-        def child():
-            assert threads() == []
-            cache.set("mine", 1, ttl=0.02)
-            assert threads() == ["wheelcache-wheel"]
-            until(lambda: len(cache) == 0)
-
-        print(in_child(child), *seen_by_forks)
-        # Timers are pending, so it runs again without any write.
-        print(*threads())
-        until(lambda: len(cache) == 0)
-        """) == ["wheelcache-wheel", "0", "1", "wheelcache-wheel"]
-
 
 def test_a_parked_wheel_thread_starts_again_with_the_next_timer_only():
     assert run_noting("""
@@ -44,13 +23,14 @@ def test_a_parked_wheel_thread_starts_again_with_the_next_timer_only():
         """) == ["0", "1", "wheelcache-wheel"]
 
 
-def test_a_hundred_forks_and_their_childrens_forks_all_see_one_thread():
+def test_a_hundred_forks_and_their_childrens_forks_all_see_one_thread_and_it_goes_on_after_them():
     """join() returns shortly before the kernel removes the thread from the list that Python counts."""
     assert run_noting("""
         cache = ticking(0.01)()
         cache.set("long", 1, ttl=3600)
 
         def child(depth):
+            assert threads() == []
             cache.set(f"of {depth}", 1, ttl=0.02)
             assert threads() == ["wheelcache-wheel"]
             if depth < 3:
@@ -60,10 +40,8 @@ def test_a_hundred_forks_and_their_childrens_forks_all_see_one_thread():
 
         print(in_child(lambda: child(1)))
         for _ in range(100):
-            pid = os.fork()
-            if pid == 0:
-                os._exit(0)
-            os.waitpid(pid, 0)
+            assert in_child(lambda: None) == 0
+        # Timers are pending, so it runs again without any write.
         print(len(seen_by_forks), *set(seen_by_forks), *threads())
         """) == ["0", "101", "1", "wheelcache-wheel"]
 
@@ -126,10 +104,7 @@ def test_a_write_between_the_end_of_the_thread_and_the_fork_is_served_after_it()
         """) == ["0", "1", "wheelcache-wheel"]
 
 
-# The threads of pools.
-
-
-def test_idle_refresh_threads_end_before_a_fork_and_start_again_when_needed():
+def test_idle_threads_of_pools_end_before_a_fork_and_start_again_when_needed():
     assert run_noting("""
         from wheelcache.runtime.worker_pool import refresh_pool, timed_load_pool
 

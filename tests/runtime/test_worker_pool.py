@@ -12,7 +12,7 @@ import pytest
 from tests.runtime.background import full, is_idle
 from tests.runtime.forks import fork
 from tests.scripts import run
-from tests.waiting import PATIENCE, join, until
+from tests.waiting import PATIENCE, join, start, until
 from wheelcache import Cache, LoadTimeout
 from wheelcache.runtime import worker_pool
 from wheelcache.runtime.worker_pool import REFRESHES, TIMED_LOADS, WorkerPool, refresh_pool, timed_load_pool
@@ -79,9 +79,8 @@ def test_at_most_so_many_jobs_run_and_so_many_wait_and_more_are_dropped_or_have_
         assert until(lambda running=running: jobs.running == running)
     assert [pool.submit(jobs) for _ in range(5)] == [True, True, True, False, False]
     assert not pool.submit(jobs, patience=0.02)
-    assert len(pool.threads) == 2
-    waiting = threading.Thread(target=pool.submit, args=[jobs], kwargs={"patience": PATIENCE})
-    waiting.start()
+    assert (len(pool.threads), pool.pending) == (2, 5)
+    waiting = start(lambda: pool.submit(jobs, patience=PATIENCE))
     jobs.go.set()
     join(waiting)
     assert until(lambda: jobs.done == 6)
@@ -135,7 +134,7 @@ def test_jobs_that_raise_anything_cost_no_thread_are_logged_and_cleaned_up_after
         assert caplog.text.count("raised.") == 4 + 5
 
 
-def test_what_a_job_held_is_let_go_when_it_is_over():
+def test_the_objects_of_a_job_are_let_go_when_it_is_over():
     class Value:
         pass
 
@@ -149,6 +148,7 @@ def test_what_a_job_held_is_let_go_when_it_is_over():
     gc.collect()
     assert reference() is None
     pool.pause()
+    assert pool.threads == set()
 
 
 def test_the_collector_may_submit_in_the_middle_of_submitting(pool, monkeypatch):
@@ -176,6 +176,7 @@ def test_tasks_are_bounded_and_leave_when_they_are_cancelled_or_their_loop_is_cl
         await asyncio.wait([first])
         assert pool.spawn(asyncio.Event().wait()) is not None
         assert pool.spawn(asyncio.Event().wait()) is None
+        assert pool.spawn(asyncio.Event().wait(), bounded=False) is not None
         return second
 
     for _ in range(3):
@@ -184,11 +185,32 @@ def test_tasks_are_bounded_and_leave_when_they_are_cancelled_or_their_loop_is_cl
         loop.close()
 
 
-# Processes.
+# The end of the process.
+
+
+@pytest.mark.parametrize("finishes", [True, False])
+def test_a_pool_that_finishes_its_jobs_is_waited_for_and_one_that_is_stopped_takes_no_more(jobs, finishes):
+    pool = WorkerPool(1, 3, finishes=finishes)
+    for _ in range(2):
+        assert pool.submit(jobs)
+    assert until(lambda: jobs.running)
+    pool.stop()
+    with pytest.raises(RuntimeError, match="this pool was stopped"):
+        pool.submit(jobs)
+    pool.finish(0.02)
+    assert jobs.done == 0
+    finishing = start(pool.finish, PATIENCE)
+    finishing.join(0.1)
+    assert finishing.is_alive() == finishes
+    jobs.go.set()
+    join(finishing)
+    assert jobs.done == 2 or not finishes
+    pool.end()
+    assert until(lambda: not pool.threads)
 
 
 @pytest.mark.alone
-def test_a_child_of_fork_has_threads_of_its_own(monkeypatch):
+def test_a_child_of_fork_has_threads_of_its_own():
     cache = Cache(ttl=0.001, jitter=0)
     for key in range(2):
         cache.get_or_load(key, lambda: "old", grace=100)
@@ -220,66 +242,42 @@ def test_a_child_of_fork_has_threads_of_its_own(monkeypatch):
     assert until(is_idle)
 
 
-def exits(script):
-    """Run a script, which must end soon, with status 0 and an empty stderr. Return its output."""
-    return run(script, timeout=PATIENCE).split()
+def test_the_interpreter_exits_at_once_while_loaders_hang_and_then_runs_timed_loads_in_their_callers():
+    assert run(
+        """
+        import asyncio, atexit, threading, time
+        from tests.waiting import until
+        from wheelcache import Cache, LoadTimeout
+        from wheelcache.runtime.worker_pool import refresh_pool, timed_load_pool
 
+        cache = Cache(ttl=0.01, jitter=0)
+        began = [threading.Event() for _ in range(2)]
 
-def test_the_interpreter_exits_at_once_while_loaders_hang_or_are_busy():
-    assert exits("""
-    import asyncio, threading, time
-    from tests.waiting import until
-    from wheelcache import Cache, LoadTimeout
+        def hang(number):
+            began[number].set()
+            time.sleep(1000)
 
-    cache = Cache(ttl=0.01, jitter=0)
-    began = [threading.Event() for _ in range(3)]
+        async def main():
+            print(await cache.aget_or_load("k", lambda: asyncio.sleep(1000), grace=100))
 
-    def hang(number):
-        began[number].set()
-        time.sleep(1000)
+        def at_exit():
+            print(cache.get_or_load("k", lambda: "new", grace=100), cache.stats().refreshes_dropped)
+            print(cache.get_or_load("timed", lambda: "loaded", timeout=60))
 
-    def busy():
-        began[2].set()
-        while True:
-            cache.set("other", 1, ttl=0.001)
-
-    async def main():
-        print(await cache.aget_or_load("k", lambda: asyncio.sleep(1000), grace=100))
+        atexit.register(at_exit)
+        atexit.register(refresh_pool.stop)
+        atexit.register(timed_load_pool.stop)
+        for key in "kj":
+            cache.get_or_load(key, lambda: "old", grace=100)
+        until(lambda: cache.get("j") is None)
+        asyncio.run(main())
+        print(cache.get_or_load("j", lambda: hang(0), grace=100))
         try:
-            await cache.aget_or_load("task", lambda: asyncio.sleep(1000), timeout=0.01)
+            cache.get_or_load("other", lambda: hang(1), timeout=0.01)
         except LoadTimeout:
             print("timeout")
-
-    cache.get_or_load("k", lambda: "old", grace=100)
-    until(lambda: cache.get("k") is None)
-    asyncio.run(main())
-    print(cache.get_or_load("task", lambda: "loaded"), cache.get_or_load("k", lambda: hang(0), grace=100))
-    for load in (lambda: hang(1), busy):
-        try:
-            cache.get_or_load(load, load, timeout=0.01)
-        except LoadTimeout:
-            print("timeout")
-    for each in began:
-        each.wait()
-    """) == ["old", "timeout", "loaded", "old", "timeout", "timeout"]
-
-
-def test_at_the_exit_refreshes_are_dropped_and_timed_loads_run_in_their_callers():
-    assert exits("""
-    import atexit
-    from tests.waiting import until
-    from wheelcache import Cache
-    from wheelcache.runtime.worker_pool import refresh_pool, timed_load_pool
-
-    cache = Cache(ttl=0.01, jitter=0)
-    cache.get_or_load("k", lambda: "old", grace=100)
-    until(lambda: cache.get("k") is None)
-
-    def at_exit():
-        print(cache.get_or_load("k", lambda: "new", grace=100), cache.stats().refreshes_dropped)
-        print(cache.get_or_load("timed", lambda: "loaded", timeout=60))
-
-    atexit.register(at_exit)
-    atexit.register(refresh_pool.stop)
-    atexit.register(timed_load_pool.stop)
-    """) == ["old", "1", "loaded"]
+        for each in began:
+            each.wait()
+        """,
+        timeout=PATIENCE,
+    ).split() == ["old", "old", "timeout", "old", "1", "loaded"]
