@@ -280,9 +280,7 @@ def test_a_caller_that_blocks_the_loop_that_its_turn_begins_to_need_loads_apart_
         go = asyncio.Event()
         leading = asyncio.create_task(cache.aget_or_load("y", go.wait))
         await asyncio.sleep(0)
-        thread = pool.submit(
-            cache.get_or_load, "x", lambda: waits_for_the_loop() or cache.get_or_load("y", unreached)
-        )
+        thread = pool.submit(cache.get_or_load, "x", lambda: waits_for_the_loop() or cache.get_or_load("y", unreached))
         assert waits_for_the_loop.is_running()
         pool.submit(lambda: (until_waiting(), waits_for_the_loop.release()))
         assert cache.get_or_load("x", returns("apart")) == "apart"

@@ -311,3 +311,13 @@ def test_a_none_has_no_grace_and_takes_the_place_of_a_stale_value(cache, clock, 
     clock.advance(2)
     assert len(cache) == 0
     assert removals == [("k", "old", EXPIRED), ("k", None, EXPIRED)]
+
+
+def test_a_none_is_refreshed_ahead_by_its_own_ttl(cache, clock, twin):
+    policy = {"refresh_ahead": 0.5, "negative_ttl": 2}
+    twin.get_or_load("k", returns(None), **policy)
+    assert twin.get_or_load("k", unreached, **policy) is None
+    clock.advance(1.5)
+    assert twin.get_or_load("k", returns("there"), **policy) is None
+    twin.settle()
+    assert cache.get("k") == "there"
