@@ -132,7 +132,8 @@ def interrupt_everywhere(make, operation):
                 raise AssertionError(f"interrupted at {delivery.where}") from error
             cache.close()
             if not interrupted:
-                return target
+                break
+    return target
 
 
 @pytest.mark.parametrize("name", OPERATIONS)

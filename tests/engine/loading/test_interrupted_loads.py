@@ -8,17 +8,12 @@ from itertools import count
 import pytest
 
 from tests.engine.loading.harness import Held, outcome, returns, unreached
-from tests.guests import has
 from tests.runtime.interruptions import Delivery, Interruption, Worker, compiled_core, quiet
 from tests.waiting import PATIENCE, until
 from wheelcache import Cache, ManualClock
 from wheelcache.engine.turns import Turn
-from wheelcache.runtime.worker_pool import WorkerPool
 
 pytestmark = [pytest.mark.deep, compiled_core]
-
-if has("near_cache"):
-    from tests.near_cache.many import load_many
 
 KEYS = ("k", "other", "stale")
 
@@ -47,8 +42,6 @@ OPERATIONS = {
     "a timed load": (lambda cache: cache.get_or_load("k", returns(7), timeout=PATIENCE), 1),
     "a value read beside": (lambda cache: cache.engine.loads().reconcile("stale", 7), 0),
 }
-if has("near_cache"):
-    OPERATIONS["many"] = lambda cache: load_many(cache, ["k", "other"], returns({"k": 7})), 0
 
 
 def make():
@@ -165,26 +158,6 @@ def test_an_interrupted_waiter_leaves_nothing_that_refuses_others(pool, waiters)
             assert leader.result(PATIENCE) == "loaded"
             assert cache.get_or_load("k", returns("unreached")) == "loaded"
             assert until(lambda cache=cache: cache._parts.loads.is_idle)
-            if not interrupted:
-                break
-    assert target > 20
-
-
-def test_an_exception_at_any_point_leaves_all_threads_of_the_pool_to_others(monkeypatch):
-    """A thread that was never started, and counted as if it was, would leave the pool one less each time."""
-    with quiet():
-        for target in count(1):
-            pool = WorkerPool(2, 8)
-            monkeypatch.setattr("wheelcache.engine.loading.background.refresh_pool", pool)
-            cache = make()
-            delivery = Delivery(target)
-            interrupted = delivery.run(lambda cache=cache: cache.get_or_load("stale", returns(7), grace=5))
-            assert until(lambda cache=cache: cache._parts.loads.is_idle)
-            both = [PlainlyHeld(None), PlainlyHeld(None)]
-            assert all(pool.submit(each) for each in both)
-            assert until(lambda both=both: all(each.began for each in both), note=delivery.where)
-            for each in both:
-                each.go.release()
             if not interrupted:
                 break
     assert target > 20
