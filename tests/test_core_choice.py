@@ -158,30 +158,6 @@ def test_the_core_in_python_is_reported_once_with_a_way_to_change_it(asked, how,
     assert all(reason in each for each in (line, check, page))
 
 
-COMMAND = """
-import logging, sys
-logging.basicConfig(format="log: %(name)s %(levelname)s %(message)s", level=logging.INFO)
-import django
-from django.conf import settings
-settings.configure(
-    CACHES={"default": {"BACKEND": "wheelcache.django_backend.WheelCache"}},
-    INSTALLED_APPS=["wheelcache.django_backend"], LOGGING_CONFIG=None,
-)
-django.setup()
-from django.core.management import call_command
-call_command("check")
-from django.core.cache import cache
-cache.set("key", "value")
-"""
-
-
-def test_a_management_command_reports_the_core_in_python_once():
-    done = run(COMMAND, "python")
-    assert done.returncode == 0
-    assert (done.stdout + done.stderr).count("wheelcache runs on its python core") == 1
-    assert "(wheelcache.I001)" in done.stderr
-
-
 ADAPTIVE = """
 import logging
 logging.basicConfig(format="log: %(levelname)s %(message)s")
@@ -225,40 +201,6 @@ def test_caches_that_ask_the_core_in_python_for_the_adaptive_policy_are_reported
     )
 
 
-MISSES = """
-import sys, tempfile
-from wheelcache import Cache, ManualClock
-from wheelcache.watch import console, site_commands
-from wheelcache.watch.dashboard.dashboard import Dashboard
-
-clock = ManualClock()
-cache = Cache("site", max_entries=10_000, clock=clock, jitter=0, figures_dir=tempfile.mkdtemp())
-cache.set("user:1", 1, tags=["users"])
-cache.delete_tags("users")
-for key in ("user:1", "user:2", "city:1"):
-    cache.get(key)
-cache.get_or_load("city:2", lambda: clock.advance(0.5))
-cache.get("city:2")
-clock.advance(10)
-stats = cache.stats()
-assert stats.misses == sum(stats.misses_by_cause.values()) == sum(each.misses for each in stats.groups.values()) == 4
-console.show(site_commands.misses([cache], None), sys.stdout, styled=False)
-(card,) = Dashboard("a site", lambda: [cache], lambda name: []).figures(["site"])["caches"]
-print([(each["name"], each["misses"]) for each in card["groups"]])
-"""
-
-
-def test_the_core_in_python_shows_unknown_causes_and_one_group():
-    done = run(MISSES, "python")
-    assert done.returncode == 0, done.stderr
-    rows = [line.split() for line in done.stdout.splitlines()]
-    assert " ".join(rows[0]) == "Cache 'site': 4 of 5 look-ups missed"
-    assert ["Unknown", "3", "75.0%"] in rows
-    assert ["Tag", "dropped", "1", "25.0%"] in rows
-    assert ["(other)", "5", "20.0%", "Unknown", "75.0%", "1", "0", "0.5", "0"] in rows
-    assert done.stdout.endswith("[('', 4)]\n")
-
-
 @pytest.mark.compiled
 def test_the_compiled_core_is_adaptive_without_a_report():
     done = run(ADAPTIVE, "compiled")
@@ -287,10 +229,6 @@ def test_the_compiled_core_is_reported_and_is_nothing_to_check():
     (line,) = log
     assert line.startswith("wheelcache INFO wheelcache runs on its compiled core. WHEELCACHE_CORE=python ")
     assert (check, page) == ([], "")
-
-
-def test_the_system_check_can_be_silenced():
-    assert reports("python", silenced=["wheelcache.I001"])[1] == []
 
 
 @pytest.mark.compiled

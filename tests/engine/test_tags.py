@@ -191,15 +191,6 @@ def test_the_wheel_removes_the_entries_and_notifies_the_listener(cache, clock):
     assert cache.stats().removals["deleted"] == 3000
 
 
-def test_the_wheel_thread_removes_the_entries_by_itself():
-    with_thread = Cache()
-    for key in range(3000):
-        with_thread.set(f"{key}", key, None, tags=("a",) if key % 2 else ("b",))
-    for tag, left in (("a", 1500), ("b", 0)):
-        with_thread.delete_tags(tag)
-        assert until(lambda left=left: len(with_thread) == left)
-
-
 # Values that are computed while a tag is dropped.
 
 

@@ -1,14 +1,11 @@
 """The periodic jobs of a cache: their times, their pauses, and their end."""
 
-import threading
-import time
 from itertools import count
 from math import inf
 
 import pytest
 
 from tests.instructions import run_watched
-from tests.waiting import PATIENCE
 from wheelcache.errors import CacheClosed
 from wheelcache.runtime.periodic_jobs import IdleCheck, PeriodicJobs
 
@@ -214,14 +211,6 @@ def test_a_run_that_takes_longer_than_its_period_is_followed_by_one_a_period_lat
     monkeypatch.setattr(clock, "_now", 100.0)
     jobs.advance(clock())
     assert (runs(notes, 3), jobs.wake_at) == ([100], 103)
-
-
-def test_with_a_clock_of_ones_own_they_run_in_the_time_of_the_wheel_thread(notes):
-    ran = threading.Event()
-    jobs = PeriodicJobs(time.monotonic, lambda: False, [Noted(0.01, lambda: 0, notes, run=ran.set)])
-    jobs.start_jobs()
-    assert ran.wait(PATIENCE)
-    jobs.close()
 
 
 @pytest.mark.parametrize(

@@ -151,21 +151,6 @@ def test_the_objects_of_a_job_are_let_go_when_it_is_over():
     assert pool.threads == set()
 
 
-def test_the_collector_may_submit_in_the_middle_of_submitting(pool, monkeypatch):
-    """A ``__del__`` that takes a stale value, while a thread is being made."""
-    done = [threading.Event(), threading.Event()]
-    make = threading.Thread
-
-    def make_and_collect(*args, **kwargs):
-        monkeypatch.setattr(threading, "Thread", make)
-        assert pool.submit(done[0].set)
-        return make(*args, **kwargs)
-
-    monkeypatch.setattr(threading, "Thread", make_and_collect)
-    make(target=pool.submit, args=[done[1].set], daemon=True).start()
-    assert all(each.wait(PATIENCE) for each in done)
-
-
 def test_tasks_are_bounded_and_leave_when_they_are_cancelled_or_their_loop_is_closed():
     pool = WorkerPool(1, 2)
 

@@ -8,9 +8,9 @@ from weakref import ref
 
 import pytest
 
-from tests.engine.loading.harness import Held, InTasks, InThreads, outcome, returns, unreached
+from tests.engine.loading.harness import InTasks, InThreads, outcome, returns, unreached
 from tests.runtime.background import full, refuse_threads
-from tests.waiting import PATIENCE, until_waiting
+from tests.waiting import PATIENCE
 from wheelcache import Cache, loads_in_callers_thread
 from wheelcache.engine.loading import background
 from wheelcache.runtime.worker_pool import refresh_pool
@@ -143,22 +143,6 @@ def test_a_load_by_the_caller_is_in_the_callers_context_already(make_twin, tenan
         refuse_threads(monkeypatch)
         twin.get_or_load("j", lambda: tenant.name, timeout=PATIENCE)
         assert cache.get("j") == "the caller's"
-
-
-def test_of_several_callers_the_one_that_leads_decides(make_twin, tenants, pool):
-    cache, _ = make_twin(tenants)
-    loader = Held()
-
-    def ask(name):
-        tenant.name = name
-        return cache.get_or_load("k", lambda: (loader(), tenant.name)[1], timeout=PATIENCE)
-
-    leader = pool.submit(ask, "the leader's")
-    assert loader.is_running()
-    waiter = pool.submit(ask, "the waiter's")
-    until_waiting(2)
-    loader.release()
-    assert [leader.result(PATIENCE), waiter.result(PATIENCE)] == ["the leader's"] * 2
 
 
 def test_a_queued_refresh_keeps_the_context_of_its_caller_no_longer_than_its_load(cache, clock):

@@ -7,7 +7,7 @@ from itertools import count
 
 import pytest
 
-from tests.engine.loading.harness import Held, outcome, returns, unreached
+from tests.engine.loading.harness import outcome, returns, unreached
 from tests.runtime.interruptions import Delivery, Interruption, Worker, compiled_core, quiet
 from tests.waiting import PATIENCE, until
 from wheelcache import Cache, ManualClock
@@ -131,33 +131,6 @@ def test_an_exception_at_any_point_of_a_leader_leaves_no_waiter_behind(pool, err
             if not interrupted:
                 assert repr(got) in (repr(error), repr("the leader's"))
             assert until(lambda cache=cache: cache._parts.loads.is_idle, note=delivery.where)
-            if not interrupted:
-                break
-    assert target > 20
-
-
-def test_an_interrupted_waiter_leaves_nothing_that_refuses_others(pool, waiters):
-    """A wait that ends leaves no edge in the wait graph."""
-    with quiet():
-        for target in count(1):
-            cache = make()
-            loader = Held("loaded")
-            leader = pool.submit(cache.get_or_load, "k", loader)
-            assert loader.is_running()
-
-            def wait(cache=cache):
-                cache.get_or_load("k", returns("its own"), timeout=0.001)
-
-            def in_a_loader(cache=cache, wait=wait):
-                with contextlib.suppress(TimeoutError):
-                    cache.get_or_load("outer", wait)
-
-            delivery = Delivery(target)
-            interrupted = delivery.run(in_a_loader)
-            loader.release()
-            assert leader.result(PATIENCE) == "loaded"
-            assert cache.get_or_load("k", returns("unreached")) == "loaded"
-            assert until(lambda cache=cache: cache._parts.loads.is_idle)
             if not interrupted:
                 break
     assert target > 20

@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 
-from tests.engine.loading.harness import Held, HeldInTasks, assert_counts, outcome, returns, unreached
+from tests.engine.loading.harness import Held, assert_counts, outcome, returns, unreached
 from tests.waiting import PATIENCE, auntil_waiting, until, until_waiting
 from wheelcache import CacheClosed, LoadDeadlock, RemovalCause
 from wheelcache.engine.loading.request import Unstored
@@ -46,16 +46,6 @@ def test_a_value_that_is_not_to_be_stored_reaches_every_waiter_and_counts_as_a_l
     assert results(callers) == ["for you"] * 3
     assert_counts(cache, misses=3, loads=1, coalesced=2)
     assert "k" not in cache
-
-
-def test_an_error_of_the_weigher_reaches_all(make, pool):
-    cache = make(max_weight=5, weigher=lambda key, value: -1)
-    loader = Held("heavy")
-    callers = [pool.submit(cache.get_or_load, "k", loader) for _ in range(2)]
-    until_waiting()
-    loader.release()
-    for caller in callers:
-        assert "the result of the weigher" in str(caller.exception(PATIENCE))
 
 
 def test_load_seconds_add_up_on_the_caches_clock(cache, clock):
@@ -115,20 +105,6 @@ def test_what_is_written_while_a_loader_runs_wins_and_later_callers_get_nothing_
 
 
 # Tasks, and leaders that leave.
-
-
-def test_tasks_and_threads_share_a_load(cache, pool):
-    async def main():
-        loader = HeldInTasks("loaded")
-        tasks = [asyncio.create_task(cache.aget_or_load("k", loader)) for _ in range(50)]
-        await asyncio.sleep(0)
-        thread = asyncio.wrap_future(pool.submit(cache.get_or_load, "k", unreached))
-        await auntil_waiting(50)
-        loader.release()
-        assert await asyncio.gather(*tasks, thread) == ["loaded"] * 51
-        return loader.calls
-
-    assert asyncio.run(main()) == 1
 
 
 def test_a_cancelled_waiter_takes_none_with_it_and_a_cancelled_leader_hands_over(cache):
@@ -303,21 +279,6 @@ def test_a_finalizer_that_takes_the_key_whose_value_is_being_stored_does_not_wai
     assert pool.submit(cache.get_or_load, "k", returns("new")).result(PATIENCE) == "new"
     assert found == ["apart"]
     assert cache.get("k") == "new"
-
-
-def test_a_coroutine_that_is_closed_inside_another_load_leaves_no_turn_and_that_load_its_protection(cache):
-    def loader():
-        other = cache.aget_or_load("other", asyncio.Future)
-        other.send(None)
-        other.close()
-        assert cache.get_or_load("other", returns(1)) == 1
-        return cache.get_or_load("k", unreached)
-
-    async def main():
-        with pytest.raises(LoadDeadlock):
-            cache.get_or_load("k", loader)
-
-    asyncio.run(main())
 
 
 # Remaining objects.
