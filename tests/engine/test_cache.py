@@ -103,6 +103,20 @@ def test_an_invalid_item_of_set_many_or_delete_many_changes_nothing(cache, remov
     assert (cache.get("a"), cache.keys(), removals) == (1, ["a"], [])
 
 
+def test_only_an_entry_of_this_very_value_is_renewed_and_its_ttl_is_exact(clock):
+    cache = Cache(clock=clock)
+    cache.set("a", 1, 10)
+    for value in (2, True, 1.0):
+        assert not cache.engine.renew("a", value, 50)
+    assert cache.expires_in("a") <= 10
+    assert cache.engine.renew("a", 1, 50)
+    assert cache.expires_in("a") == 50
+    clock.advance(50)
+    assert not cache.engine.renew("a", 1, 50)
+    assert not cache.engine.replace("a", 2, 50, 0.0)
+    assert len(cache) == 0
+
+
 @pytest.mark.parametrize("ttl", [None, inf, 1e300, 10**400])
 def test_no_ttl_and_one_beyond_all_clocks_mean_for_ever(cache, clock, ttl):
     cache.set("set", 1, ttl)

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.runtime.forks import fork
 from wheelcache.errors import FileUnusable
-from wheelcache.runtime.private_files import runtime_directory
+from wheelcache.runtime import private_files
+from wheelcache.runtime.private_files import FileLocked, locked_file, runtime_directory
 
 ANOTHER_USER = os.geteuid() + 1
 
@@ -141,3 +143,49 @@ def test_callers_that_look_for_it_at_once_choose_the_same(preferred, together):
     chosen = together(lambda number: runtime_directory())
     assert len(set(chosen)) == 1
     assert [*preferred.parent.glob(f"{preferred.name}.*")] == chosen[:1]
+
+
+# Locked files.
+
+
+def test_a_locked_file_is_private_and_waits_for_others_as_long_as_it_is_told(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    with locked_file(path):
+        assert mode_of(path) == 0o600
+        for options in ({"patience": 0.0}, {"patience": 0.02, "shared": True}):
+            with (
+                pytest.raises(FileLocked, match="has been locked by another process for 0"),
+                locked_file(path, **options),
+            ):
+                pass
+        monkeypatch.setattr(private_files, "LOCK_PATIENCE", 0.01)
+        with pytest.raises(FileLocked, match=r"for 0\.01 s"), locked_file(path):
+            pass
+    with locked_file(path, shared=True), locked_file(path, 0.0, shared=True):
+        pass
+    assert private_files.not_for_children == set()
+
+
+@pytest.mark.parametrize("wrong", ["mode", "link", "folder"])
+def test_a_file_that_others_may_use_a_link_and_a_folder_are_not_locked(tmp_path, wrong):
+    path = tmp_path / "file"
+    if wrong == "folder":
+        path.mkdir()
+    elif wrong == "link":
+        path.symlink_to(tmp_path / "other")
+    else:
+        path.touch()
+        path.chmod(0o640)
+    with pytest.raises(FileUnusable, match=str(path)), locked_file(path):
+        pass
+    assert not (tmp_path / "other").exists()
+
+
+def test_the_child_of_a_fork_does_not_hold_a_lock(tmp_path):
+    def child():
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(file)
+
+    with locked_file(tmp_path / "file") as file:
+        assert fork(child)
+        assert os.fstat(file)

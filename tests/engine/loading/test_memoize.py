@@ -14,6 +14,7 @@ from tests.engine.loading.harness import Held
 from tests.runtime.background import is_idle, until_tasks_end
 from tests.waiting import PATIENCE, until, until_waiting
 from wheelcache import MemoStats
+from wheelcache.engine.loading.memoize import Groups
 
 pytestmark = pytest.mark.pairs(full="memoize", of="memoize")
 
@@ -391,3 +392,16 @@ def test_what_is_computed_while_it_is_forgotten_is_not_stored(cache, pool, forge
     held.release()
     assert first.result(PATIENCE) is not late.result(PATIENCE)
     assert function(1) is late.result()
+
+
+def test_keys_of_functions_whose_names_may_differ_between_processes_are_not_portable():
+    groups = Groups()
+    assert [groups.add(name) for name in ("f()", "f()", "g()", "<locals>.h()")] == [
+        "f()",
+        "f()#2",
+        "g()",
+        "<locals>.h()",
+    ]
+    portable = [groups.is_portable((name, 1)) for name in ("f()", "f()#2", "g()", "<locals>.h()", "<other>")]
+    assert portable == [False, False, True, False, True]
+    assert groups.is_portable("f()")

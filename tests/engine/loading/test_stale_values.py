@@ -303,3 +303,4 @@ def test_a_none_is_refreshed_ahead_by_its_own_ttl(cache, clock, twin):
     assert twin.get_or_load("k", returns("there"), **policy) is None
     twin.settle()
     assert cache.get("k") == "there"
+    assert cache.stats().refreshes == 1
