@@ -87,7 +87,8 @@ def test_code_on_its_own_answers_no_miss_of_its_caller(noted):
 def test_the_notes_of_a_task_end_with_it(noted):
     async def main():
         noted.add("key", 5)
+        return current_scope()
 
-    asyncio.run(main())
-    gc.collect()
-    assert noted.scopes == set()
+    noted.missed_keys = deque()
+    scope = asyncio.run(main())
+    assert (scope.misses, noted.scopes, [*noted.missed_keys]) == ({}, set(), ["key"])
