@@ -98,6 +98,15 @@ def test_a_start_between_any_two_instructions_of_another_one_starts_nothing_twic
     assert target > 20
 
 
+def test_without_jobs_there_is_nothing_to_start(make):
+    jobs = make()
+    for _ in range(2):
+        assert not jobs.paused
+        jobs.start_jobs()
+        jobs.start_over()
+    assert jobs.wake_at == inf
+
+
 def test_whether_to_pause_is_found_out_in_the_longest_period_and_then_all_run_once_more(make, clock, notes, idle):
     jobs = make(3, 10)
     jobs.start_jobs()
