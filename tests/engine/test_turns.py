@@ -237,14 +237,16 @@ def test_a_turn_that_is_closed_is_no_longer_in_the_context(turns):
     assert left() is None
 
 
-def test_a_tag_that_was_learned_and_dropped_before_a_waiter_came_keeps_the_value_from_it(turns):
+@pytest.mark.parametrize("is_dropped", [True, False])
+def test_a_tag_that_was_learned_and_dropped_before_a_waiter_came_keeps_the_value_from_it(turns, is_dropped):
     turn, waiter = Turn(turns, "k"), Turn(turns, "k")
     turns.begin(turn)
-    turns._core.drop_tag(TAG)
+    if is_dropped:
+        turns._core.drop_tag(TAG)
     assert turns.begin(waiter, blocking=False) is Is.WAITS
     turn.names = (TAG,)
-    turn.end(End.VALUE, "from before the drop")
-    assert waiter.result == (End.AGAIN, None)
+    turn.end(End.VALUE, "loaded")
+    assert waiter.result == ((End.AGAIN, None) if is_dropped else (End.VALUE, "loaded"))
 
 
 def test_the_child_of_a_fork_knows_no_turns(turns, turn):
