@@ -3,19 +3,16 @@
 import asyncio
 import gc
 import logging
-import os
 import threading
 import weakref
 
 import pytest
 
-from tests.runtime.background import full, is_idle
 from tests.runtime.forks import fork
 from tests.scripts import run
 from tests.waiting import PATIENCE, join, start, until
-from wheelcache import Cache, LoadTimeout
 from wheelcache.runtime import worker_pool
-from wheelcache.runtime.worker_pool import REFRESHES, TIMED_LOADS, WorkerPool, refresh_pool, timed_load_pool
+from wheelcache.runtime.worker_pool import WorkerPool
 
 
 class Jobs:
@@ -194,37 +191,17 @@ def test_a_pool_that_finishes_its_jobs_is_waited_for_and_one_that_is_stopped_tak
     assert until(lambda: not pool.threads)
 
 
-@pytest.mark.alone
-def test_a_child_of_fork_has_threads_of_its_own():
-    cache = Cache(ttl=0.001, jitter=0)
-    for key in range(2):
-        cache.get_or_load(key, lambda: "old", grace=100)
-    assert until(lambda: cache.get(1) is None)
-    go = threading.Event()
-
-    def hang():
-        assert go.wait(PATIENCE)
+def test_the_child_of_a_fork_has_threads_and_a_queue_of_its_own(pool, jobs):
+    assert all(pool.submit(jobs) for _ in range(2))
+    assert until(lambda: jobs.running == 2)
+    assert all(pool.submit(jobs) for _ in range(3))
 
     def child():
-        names = [thread.name for thread in threading.enumerate()]
-        assert "wheelcache-refresh" not in names
-        # Also the keys that the parent is loading, and with the threads and the queue of the parent full.
-        for key in range(2):
-            assert cache.get_or_load(key, os.getpid, 100, grace=100) == "old"
-        assert until(lambda: cache.get_many([0, 1]) == dict.fromkeys(range(2), os.getpid()))
-        assert cache.get_or_load("timed", lambda: "child's", timeout=PATIENCE) == "child's"
+        assert (pool.threads, pool.pending) == (set(), 0)
+        assert works(pool)
 
-    assert cache.get_or_load(0, hang, grace=100) == "old"
-    with pytest.raises(LoadTimeout):
-        cache.get_or_load("timed", hang, timeout=0.01)
-    try:
-        with full(refresh_pool), full(timed_load_pool):
-            assert (len(refresh_pool.threads), len(timed_load_pool.threads)) == (REFRESHES, TIMED_LOADS)
-            assert fork(child)
-            go.set()
-    finally:
-        go.set()
-    assert until(is_idle)
+    assert fork(child)
+    assert pool.pending == 5
 
 
 def test_the_interpreter_exits_at_once_while_loaders_hang_and_then_runs_timed_loads_in_their_callers():
