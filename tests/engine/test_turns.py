@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from wheelcache import Cache
+from wheelcache.engine.loading.waiting_loads import wait_for_claim
 from wheelcache.engine.turns import NESTED_WAIT, End, Is, Turn, Turns, led, wait_until
 from wheelcache.runtime.alarm import Alarm
 from wheelcache.runtime.clock import SystemClock
+from wheelcache.runtime.steps import Wait
 
 TAG = "tag"
 
@@ -371,6 +373,17 @@ def test_a_turn_that_ended_while_it_waited_for_another_process_holds_no_claim_an
     monkeypatch.setattr(turns, "new_watch", None)
     turn.stop_waiting()
     assert not claim.is_held
+
+
+@pytest.mark.parametrize("alarm", [Alarm(), None], ids=["waits", "no wait is possible"])
+def test_a_leader_that_is_behind_waits_for_the_alarm_of_its_claim_and_then_computes_the_value(turns, alarm):
+    claim = Claim(is_free=False)
+    claim.wait = lambda: alarm
+    turns.claims = lambda key: claim
+    turn = Turn(turns, "k")
+    turns.claim(turn)
+    assert [type(step) for step in wait_for_claim(turn, None)] == [Wait] * (alarm is not None)
+    assert not turn.is_behind
 
 
 @pytest.mark.parametrize(("is_behind", "leads_another", "latest"), [(1, 1, NESTED_WAIT), (1, 0, None), (0, 1, None)])
