@@ -1,18 +1,13 @@
-"""The facade, one promise at a time. ``tests/core`` tests the behavior of the cores."""
+"""The facade, one promise at a time. ``test_model`` compares its calls with those of a model in random order."""
 
-import gc
 import resource
-import threading
-import tracemalloc
-from collections import namedtuple
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from math import inf
 
 import pytest
 
 from tests.engine import invariants
-from tests.memory import traced
-from tests.runtime.interruptions import Worker
+from tests.engine.loading.harness import Held
 from tests.waiting import PATIENCE
 from wheelcache import Cache, CacheClosed, RemovalCause
 from wheelcache.core.contract import BATCH
@@ -48,14 +43,6 @@ def cache(make):
 # Reading and writing.
 
 
-def test_what_was_set_is_got_and_none_is_a_value(cache):
-    assert cache.set("a", 1)
-    assert cache.set("none", None)
-    assert (cache.get("a"), cache.get("b"), cache.get("b", "default")) == (1, None, "default")
-    assert cache.get("none", "default") is None
-    assert "none" in cache
-
-
 def test_an_expired_entry_is_never_returned_before_the_wheel_removes_it(make, clock, removals, ticks):
     ticks(60)
     cache = make()
@@ -65,22 +52,22 @@ def test_an_expired_entry_is_never_returned_before_the_wheel_removes_it(make, cl
     clock.advance(0.125)
     assert len(cache) == 1
     assert ("a" in cache, cache.get("a"), cache.get_many(["a"]), cache.keys()) == (False, None, {}, [])
+    for call in (cache.expires_in, cache.incr, cache.pop):
+        with pytest.raises(KeyError, match="'a'"):
+            call("a")
+    cache.set("a", 1, ttl=5)
     clock.advance(55)
     assert len(cache) == 0
-    assert removals == [("a", 1, EXPIRED)]
-    assert cache.stats().expirations == 1
+    assert removals == [("a", 1, EXPIRED)] * 2
+    assert cache.stats().expirations == 2
 
 
 def test_every_removal_is_told_with_its_cause(cache, clock, removals):
     for key in "abcd":
         cache.set(key, key)
     cache.set("b", "B")
-    assert cache.delete("b") is True
-    assert cache.delete("b") is False
-    assert cache.pop("c") == "c"
-    assert cache.pop("c", None) is None
-    with pytest.raises(KeyError, match="'c'"):
-        cache.pop("c")
+    assert (cache.delete("b"), cache.delete("b")) == (True, False)
+    assert (cache.pop("c"), cache.pop("c", None)) == ("c", None)
     clock.advance(10)
     for key in "efg":
         cache.set(key, key)
@@ -90,19 +77,6 @@ def test_every_removal_is_told_with_its_cause(cache, clock, removals):
         *(("a", "a", EVICTED), ("b", "b", REPLACED), ("b", "B", DELETED), ("c", "c", DELETED), ("d", "d", EXPIRED)),
         *(("e", "e", EVICTED), ("f", "f", EVICTED), ("g", "g", CLEARED)),
     ]
-
-
-def test_incr_keeps_the_expiry(cache, clock):
-    cache.set("a", 1, ttl=5)
-    clock.advance(2)
-    assert (cache.incr("a"), cache.incr("a", 2.5), cache.expires_in("a")) == (2, 4.5, 3)
-    for call in (cache.incr, cache.expires_in):
-        with pytest.raises(KeyError, match="nothing"):
-            call("nothing")
-    cache.set("a", "text")
-    with pytest.raises(TypeError):
-        cache.incr("a")
-    assert cache.get("a") == "text"
 
 
 def test_an_increment_that_calls_back_into_the_cache_does_not_lose_what_it_wrote(cache):
@@ -120,14 +94,50 @@ def test_an_increment_that_calls_back_into_the_cache_does_not_lose_what_it_wrote
     assert calls == [1, 10]
 
 
+def test_an_invalid_item_of_set_many_or_delete_many_changes_nothing(cache, removals):
+    cache.set("a", 1)
+    with pytest.raises(TypeError, match="read only once"):
+        cache.set_many({"a": 2, "b": (each for each in ())})
+    with pytest.raises(TypeError, match="unhashable"):
+        cache.delete_many(["a", []])
+    assert (cache.get("a"), cache.keys(), removals) == (1, ["a"], [])
+
+
+def test_only_an_entry_of_this_very_value_is_renewed_and_its_ttl_is_exact(clock):
+    cache = Cache(clock=clock)
+    cache.set("a", 1, 10)
+    for value in (2, True, 1.0):
+        assert not cache.engine.renew("a", value, 50)
+    assert cache.expires_in("a") <= 10
+    assert cache.engine.renew("a", 1, 50)
+    assert cache.expires_in("a") == 50
+    clock.advance(50)
+    assert not cache.engine.renew("a", 1, 50)
+    assert not cache.engine.replace("a", 2, 50, 0.0)
+    assert len(cache) == 0
+
+
+@pytest.mark.parametrize("ttl", [None, inf, 1e300, 10**400])
+def test_no_ttl_and_one_beyond_all_clocks_mean_for_ever(cache, clock, ttl):
+    cache.set("set", 1, ttl)
+    cache.add("added", 1, ttl)
+    clock.advance(10**9)
+    assert cache.keys() == ["set", "added"]
+    assert cache.expires_in("set") is None or ttl == 1e300
+
+
+def test_take_is_another_name_of_get_or_load_and_the_facade_shows_few_names(cache):
+    assert cache.take("k", lambda: 1) == cache.get("k") == 1
+    assert len([name for name in dir(Cache) if not name.startswith("_")]) <= 32
+
+
 # Weights.
 
 
 def test_an_entry_heavier_than_the_cache_is_refused_evicts_nothing_and_leaves_no_old_value(make, removals):
     cache = make(max_weight=10, weigher=lambda key, value: value)
     assert cache.set_many({"a": 4, "b": 5}) == []
-    assert cache.set("heavy", 11) is False
-    assert cache.add("heavy", 11) is False
+    assert (cache.set("heavy", 11), cache.add("heavy", 11)) == (False, False)
     assert cache.keys() == ["a", "b"]
     assert cache.set_many({"a": 11}) == ["a"]
     assert cache.get("a") is None, "a value that was overwritten must not be served"
@@ -135,7 +145,10 @@ def test_an_entry_heavier_than_the_cache_is_refused_evicts_nothing_and_leaves_no
     assert cache.get_or_load("heavy", lambda: 11) == 11
 
 
-@pytest.mark.parametrize("write", [Cache.set, Cache.add, lambda cache, key, value: not cache.set_many({key: value})])
+WRITES = [Cache.set, Cache.add, lambda cache, key, value: not cache.set_many({key: value})]
+
+
+@pytest.mark.parametrize("write", WRITES)
 def test_one_heavy_entry_may_cost_any_number_of_light_ones(make, write):
     size = 2 * BATCH + 1
     cache = make(max_weight=size, weigher=lambda key, value: value)
@@ -145,14 +158,16 @@ def test_one_heavy_entry_may_cost_any_number_of_light_ones(make, write):
     assert cache.stats().evictions == size
 
 
-@pytest.mark.parametrize("weight", [-1, 1.5, None])
-def test_a_weigher_must_return_a_whole_number(make, weight):
-    cache = make(max_weight=5, weigher=lambda key, value: weight)
-    with pytest.raises((TypeError, ValueError), match="the result of the weigher must be a whole number >= 0, not"):
-        cache.set("a", 1)
+def test_entries_are_evicted_to_a_number_and_a_weight(make):
+    cache = make(max_weight=10 * BATCH, weigher=lambda key, value: value)
+    cache.set_many(dict.fromkeys(range(2 * BATCH + 1), 2))
+    cache.engine.evict_to(7)
+    assert len(cache) == 7
+    cache.engine.evict_to(6, weight=5)
+    assert (len(cache), cache.stats().weight) == (2, 4)
 
 
-# Listeners and finalizers.
+# Listeners.
 
 
 def test_a_listener_that_raises_is_logged_and_harms_nothing(make, caplog):
@@ -182,34 +197,18 @@ def test_a_listener_may_use_the_cache(make, clock):
     assert ("c", EXPIRED) in told
 
 
-def test_the_last_reference_to_a_value_is_dropped_while_other_threads_may_use_the_cache(make, clock):
-    worker = Worker()
-    free = []
-
-    class Value:
-        def __del__(self):
-            free.append(worker.does(cache.keys))
-
-    cache = make(max_entries=2, ttl=5, on_removal=None)
-    for key in "aab":
-        cache.set(key, Value())
-    cache.set("c", Value())
-    cache.delete("b")
+def test_the_listener_is_notified_of_every_entry_that_clear_removes(cache, make, removals):
+    cache = make()
+    cache.set_many(dict.fromkeys(range(2 * BATCH + 1), 1))
     cache.clear()
-    cache.set("d", Value())
-    clock.advance(5)
-    cache.set("e", Value())
-    cache.pop("e")
-    gc.collect()
-    assert free == [True] * 6
+    assert {*removals} == {(key, 1, CLEARED) for key in range(2 * BATCH + 1)}
 
 
 @pytest.mark.alone
 @pytest.mark.compiled
 def test_the_caller_of_clear_does_not_touch_memory_for_each_entry():
     cache = Cache(max_entries=200_000)
-    for key in range(200_000):
-        cache.set(key, "value")
+    cache.set_many(dict.fromkeys(range(200_000)))
 
     def page_faults():
         return resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
@@ -221,30 +220,6 @@ def test_the_caller_of_clear_does_not_touch_memory_for_each_entry():
     assert len(cache) == 0
 
 
-@pytest.mark.alone
-def test_overwrites_and_deletes_with_long_ttls_leave_nothing_behind(make):
-    cache = make(ttl=10**6, on_removal=None)
-    cache.set_many(dict.fromkeys(range(1000)))
-    cache.delete_many(range(1000))
-
-    def growth():
-        gc.collect()
-        tracemalloc.start()
-        try:
-            for number in range(5000):
-                cache.set("overwritten", number)
-                cache.set(number, number)
-                cache.delete(number)
-            gc.collect()
-            return traced(__file__, "*/wheelcache/core/*")
-        finally:
-            tracemalloc.stop()
-
-    # 8 bytes for each.
-    assert any(growth() < 40_000 for _ in range(4))
-    assert len(cache) == 1
-
-
 # The end.
 
 
@@ -252,16 +227,12 @@ def test_a_closed_cache_says_so_and_closing_again_is_nothing(cache):
     cache.set("a", 1)
     cache.close()
     cache.close()
-    for use in (
-        *(
-            lambda: cache.get("a"),
-            lambda: cache.set("a", 1),
-            lambda: cache.add("a", 1),
-            lambda: cache.get_or_load("a", int),
-        ),
-        *(lambda: cache.touch("a"), lambda: cache.delete("a"), lambda: cache.get_many(["a"]), lambda: "a" in cache),
-        *(cache.keys, cache.stats, cache.clear),
-    ):
+    by_key = (cache.get, cache.touch, cache.delete, cache.__contains__, cache.pop, cache.incr, cache.expires_in)
+    uses = [partial(each, "a") for each in by_key]
+    uses += [partial(cache.set, "a", 1), partial(cache.add, "a", 1), partial(cache.get_or_load, "a", int)]
+    uses += [partial(cache.get_many, ["a"]), partial(cache.delete_many, ["a"]), partial(cache.set_many, {"a": 1})]
+    uses += [partial(cache.delete_tags, "a"), partial(cache.delete_where, bool), cache.keys, cache.stats, cache.clear]
+    for use in uses:
         with pytest.raises(CacheClosed, match="'default' was closed"):
             use()
 
@@ -296,72 +267,13 @@ def test_a_listener_cannot_revive_a_cache_that_closes(make):
     assert told == [CLEARED]
 
 
-@pytest.mark.parametrize("write", [Cache.set, Cache.add, lambda cache, key, value: cache.set_many({key: value})])
-def test_a_write_that_meets_a_closing_raises_and_stores_nothing(make, write):
-    weighing, go = threading.Event(), threading.Event()
-
-    def weigh(key, value):
-        weighing.set()
-        assert go.wait(PATIENCE)
-        return 1
-
+@pytest.mark.parametrize("write", [*WRITES, lambda cache, key, value: cache.get_or_load(key, lambda: value)])
+def test_a_write_that_meets_a_closing_raises_and_stores_nothing(make, write, in_thread):
+    weigh = Held(1)
     cache = make(max_weight=5, weigher=weigh)
-    with ThreadPoolExecutor(1) as pool:
-        writer = pool.submit(write, cache, "a", 1)
-        assert weighing.wait(PATIENCE)
-        cache.close()
-        go.set()
-        assert isinstance(writer.exception(PATIENCE), CacheClosed)
+    writing = in_thread(write, cache, "a", 1)
+    assert weigh.is_running()
+    cache.close()
+    weigh.release()
+    assert isinstance(writing.exception(PATIENCE), CacheClosed)
     assert len(cache) == 0
-
-
-# Keys.
-
-
-def test_keys_are_equal_as_in_a_dict(cache):
-    Point = namedtuple("Point", "x y")
-    cache.set(1, "one")
-    cache.set(True, "true")
-    assert cache.get(1.0) == "true"
-    cache.set((1, 2), "old")
-    cache.set(Point(1, 2), "new")
-    assert cache.get((1, 2)) == cache.get(Point(1, 2)) == "new"
-    assert cache.delete(Point(1, 2))
-    assert cache.get((1, 2)) is None
-    assert len(cache) == 1
-
-
-# Arguments.
-
-
-@pytest.mark.parametrize("ttl", [None, inf, 1e300, 10**400])
-def test_no_ttl_and_one_beyond_all_clocks_mean_for_ever(cache, clock, ttl):
-    cache.set("set", 1, ttl)
-    cache.add("added", 1, ttl)
-    clock.advance(10**9)
-    assert cache.keys() == ["set", "added"]
-
-
-# The facade.
-
-
-def test_the_facade_shows_only_calls_that_users_need():
-    assert len([name for name in dir(Cache) if not name.startswith("_")]) <= 32
-
-
-WRITES = {
-    "set": lambda cache: cache.set("k", 2),
-    "add": lambda cache: cache.add("k", 2),
-    "set_many": lambda cache: cache.set_many({"k": 2}),
-    "update": lambda cache: cache.update("k", lambda value: 2),
-    "incr": lambda cache: cache.incr("k"),
-    "touch": lambda cache: cache.touch("k"),
-    "delete": lambda cache: cache.delete("k"),
-    "delete_many": lambda cache: cache.delete_many(["k"]),
-    "pop": lambda cache: cache.pop("k", None),
-    "get_or_load": lambda cache: cache.get_or_load("k", lambda: 2),
-}
-
-
-def test_take_is_another_name_of_get_or_load(cache):
-    assert cache.take("k", lambda: 1) == cache.get("k") == 1

@@ -66,20 +66,6 @@ def test_deep_tuples_need_no_recursion():
     assert is_immutable(deep)
 
 
-def test_a_serializer_of_the_user_gets_all_but_ints():
-    class Upper:
-        def dumps(self, value):
-            return repr(value).upper().encode()
-
-        def loads(self, data):
-            return data.decode()
-
-    codec = Codec(Upper(), keep=is_bare)
-    assert codec.decode(codec.encode("a")) == "'A'"
-    assert codec.encode(5) == 5
-    assert codec.decode(codec.encode(True)) == "TRUE"
-
-
 def test_a_serializer_that_returns_no_bytes_is_an_error():
     class Text:
         dumps = loads = staticmethod(str)

@@ -1,19 +1,17 @@
 """``Cache.delete_where``: the keys for which a function of the caller is true."""
 
-import threading
-
 import pytest
 
 from tests.caches import ticking
-from tests.waiting import PATIENCE, join, start
-from wheelcache import Cache, RemovalCause
+from tests.engine.loading.harness import Held
+from tests.waiting import PATIENCE
+from wheelcache import Cache
 from wheelcache.core.contract import BATCH
-from wheelcache.errors import CacheClosed
 
 
 @pytest.fixture
 def cache(clock):
-    return Cache(clock=clock, jitter=0, max_entries=None)
+    return Cache(clock=clock, jitter=0)
 
 
 def test_the_keys_for_which_it_is_true_are_deleted_and_counted(cache):
@@ -24,25 +22,24 @@ def test_the_keys_for_which_it_is_true_are_deleted_and_counted(cache):
     assert cache.delete_where(lambda key: key % 3 == 0) == 0
 
 
+class Key:
+    """Equal to all other objects of the class."""
+
+    def __eq__(self, other):
+        return isinstance(other, Key)
+
+    def __hash__(self):
+        return 1
+
+
 def test_the_function_receives_the_keys_of_the_caller_once_each(cache):
-    class Key:
-        def __init__(self, name):
-            self.name = name
-
-        def __eq__(self, other):
-            return isinstance(other, Key) and self.name == other.name
-
-        def __hash__(self):
-            return hash(self.name)
-
-    keys = [Key("a"), "a", ("a", 1), None, 1.5]
+    keys, seen = [Key(), "a", ("a", 1), None, 1.5], []
     for key in keys:
         cache.set(key, 1)
-    seen = []
     assert cache.delete_where(seen.append) == 0
     assert sorted(map(id, seen)) == sorted(map(id, keys))
     assert cache.delete_where(lambda key: isinstance(key, Key)) == 1
-    assert cache.get(Key("a")) is None
+    assert cache.get(Key()) is None
     assert len(cache) == 4
 
 
@@ -54,14 +51,6 @@ def test_expired_keys_are_not_counted(clock):
     assert len(cache) == 2
     assert cache.delete_where(lambda key: True) == 1
     assert len(cache) == 0
-
-
-def test_the_listener_is_called_for_each(cache):
-    removed = []
-    cache.on_removal = lambda *given: removed.append(given)
-    cache.set_many({"a": 1, "b": 2})
-    cache.delete_where(lambda key: key == "a")
-    assert removed == [("a", 1, RemovalCause.DELETED)]
 
 
 def test_the_function_may_use_the_cache_and_an_error_of_it_reaches_the_caller(cache):
@@ -77,30 +66,17 @@ def test_the_function_may_use_the_cache_and_an_error_of_it_reaches_the_caller(ca
     assert sorted(cache.keys()) == ["a", "b", "c"]
 
 
-def test_a_load_that_began_before_is_not_stored(cache):
-    began, go_on, got = threading.Event(), threading.Event(), []
-
-    def load():
-        began.set()
-        assert go_on.wait(PATIENCE)
-        return "old"
-
-    thread = start(lambda: got.append(cache.get_or_load("key", load)))
-    assert began.wait(PATIENCE)
+def test_a_load_that_began_before_is_not_stored(cache, in_thread):
+    loader = Held("old")
+    loading = in_thread(cache.get_or_load, "key", loader)
+    assert loader.is_running()
     assert cache.delete_where(lambda key: key == "key") == 0
-    go_on.set()
-    join(thread)
-    assert got == ["old"]
+    loader.release()
+    assert loading.result(PATIENCE) == "old"
     assert cache.get("key") is None
 
 
-@pytest.mark.parametrize("wrong", [None, "a*", 1])
-def test_a_function_that_is_none_is_an_error(cache, wrong):
+@pytest.mark.parametrize("wrong", [None, "a*"])
+def test_a_predicate_that_is_no_function_is_an_error(cache, wrong):
     with pytest.raises(TypeError, match="predicate must be callable, not"):
         cache.delete_where(wrong)
-
-
-def test_a_closed_cache_deletes_nothing(cache):
-    cache.close()
-    with pytest.raises(CacheClosed):
-        cache.delete_where(lambda key: True)

@@ -33,35 +33,25 @@ class Waiting:
             self.gate.open()
             return self.core.find(key)
 
-    def close(self):
-        self.gate.close()
-        self.core.clear()
-
-    def is_closed_for_all(self):
+    def check_is_closed(self):
         with pytest.raises(CacheClosed, match="the cache 'waiting' was closed"):
             self.gate.open()
         with pytest.raises(CacheClosed):
             self.core.find("a")
-        return not self.gate.is_in_use()
+        assert not self.gate.is_in_use()
 
 
 def test_the_first_use_begins_and_no_other():
-    cache = Waiting()
+    cache = Waiting(lambda cache: cache.core.set("a", 1, None))
     with pytest.raises(Unused):
         cache.core.find("a")
     assert (cache.gate.is_in_use(), cache.begun) == (False, 0)
     for _ in range(2):
-        assert cache.get("a") is None
+        assert cache.get("a") == 1, "set at the first use"
     cache.gate.open()
     assert (cache.gate.is_in_use(), cache.begun) == (True, 1)
-    # The refused call does not count.
-    assert cache.core.counts().hits == 0
-
-
-def test_what_begins_may_use_the_cache():
-    cache = Waiting(lambda cache: cache.core.set("a", 1, None))
-    assert cache.get("a") == 1
-    assert cache.begun == 1
+    # The refused calls do not count.
+    assert cache.core.counts().hits == 2
 
 
 def test_an_error_of_what_begins_reaches_the_first_use_only():
@@ -74,18 +64,19 @@ def test_an_error_of_what_begins_reaches_the_first_use_only():
 
 def test_a_cache_that_is_closed_before_its_first_use_stays_shut():
     cache = Waiting()
-    cache.close()
-    assert cache.is_closed_for_all()
+    cache.gate.close()
+    cache.gate.open_early()
+    cache.check_is_closed()
     cache.gate.after_fork_in_child()
-    assert cache.is_closed_for_all()
+    cache.check_is_closed()
     assert cache.begun == 0
 
 
 def test_a_cache_that_its_first_use_closes_stays_shut():
-    cache = Waiting(Waiting.close)
+    cache = Waiting(lambda cache: cache.gate.close())
     with pytest.raises(CacheClosed):
         cache.get("a")
-    assert cache.is_closed_for_all()
+    cache.check_is_closed()
 
 
 def test_a_cache_that_a_finalizer_closes_while_its_gate_opens_stays_shut():
@@ -101,38 +92,28 @@ def test_a_cache_that_a_finalizer_closes_while_its_gate_opens_stays_shut():
     cache = Waiting(core=Core())
     with pytest.raises(CacheClosed):
         cache.get("a")
-    assert cache.is_closed_for_all()
+    cache.check_is_closed()
 
 
-@compiled_core
-def test_an_exception_at_any_point_of_the_first_use_leaves_a_cache_that_can_be_used():
-    target, interrupted = 0, True
-    while interrupted:
-        target += 1
-        cache = Waiting()
-        delivery = Delivery(target)
-        interrupted = delivery.run(lambda cache=cache: cache.get("a"))
-        assert worker.does(lambda cache=cache: (cache.gate.open(), cache.core.set("a", 1, None))), delivery.where
-        assert cache.get("a") == 1, delivery.where
-        assert cache.gate.is_in_use(), delivery.where
-        assert cache.begun <= 1, delivery.where
-    assert target > 5
-
-
-@compiled_core
-def test_an_exception_at_any_point_of_a_close_leaves_a_cache_that_can_be_closed():
-    target, interrupted = 0, True
-    while interrupted:
-        target += 1
-        cache = Waiting()
-        delivery = Delivery(target)
-        interrupted = delivery.run(lambda cache=cache: cache.gate.close())
-        assert worker.does(lambda cache=cache: _use_if_open(cache)), delivery.where
-        cache.close()
-        assert cache.is_closed_for_all(), delivery.where
-    assert target > 2
-
-
-def _use_if_open(cache):
+def use_if_open(cache):
     with suppress(CacheClosed):
         cache.get("a")
+
+
+@compiled_core
+@pytest.mark.parametrize("step", ["first use", "close"])
+def test_an_exception_at_any_point_leaves_a_cache_that_can_be_used_and_closed(step):
+    target, interrupted = 0, True
+    while interrupted:
+        target += 1
+        cache = Waiting()
+        delivery = Delivery(target)
+        interrupted = delivery.run(lambda cache=cache: cache.get("a") if step == "first use" else cache.gate.close())
+        assert worker.does(lambda cache=cache: use_if_open(cache)), delivery.where
+        if step == "first use":
+            cache.gate.open()
+            assert cache.gate.is_in_use(), delivery.where
+            assert cache.begun <= 1, delivery.where
+        cache.gate.close()
+        cache.check_is_closed()
+    assert target > 2

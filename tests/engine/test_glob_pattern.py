@@ -1,15 +1,10 @@
 """Patterns match the same keys as in Redis."""
 
-import threading
-import time
-
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from tests.waiting import until
 from wheelcache.engine.glob_pattern import escaped, matcher
-from wheelcache.engine.keys import matching
 
 
 @pytest.mark.parametrize(
@@ -57,37 +52,6 @@ def test_an_escaped_literal_matches_itself_alone(literal, text):
     matches = matcher(escaped(literal))
     assert matches(literal)
     assert bool(matches(text)) == (text == literal)
-
-
-@pytest.mark.alone
-def test_other_threads_run_between_two_keys():
-    turns, ends = 0, False
-
-    def count():
-        nonlocal turns
-        last = time.perf_counter()
-        while not ends:
-            now = time.perf_counter()
-            # It had to wait for its turn.
-            turns += now - last > 0.001
-            last = now
-
-    # A fifth of a second of work, and thus forty switch intervals.
-    keys, matches = ["x" * 20_000] * 1000, matcher("*7*8*9*")
-
-    def turns_meanwhile():
-        before = turns
-        assert matching(matches, keys) == []
-        return turns - before
-
-    thread = threading.Thread(target=count, daemon=True)
-    thread.start()
-    try:
-        # One call of C for all keys leaves a turn at its end. On a busy machine the other thread may miss its turns.
-        assert until(lambda: turns_meanwhile() > 4)
-    finally:
-        ends = True
-        thread.join()
 
 
 def test_many_stars_take_no_longer_than_a_few():

@@ -125,14 +125,3 @@ def test_failed_loads_are_reported_and_begin_the_jobs(make):
     with pytest.raises(ValueError, match="out of order"):
         loads.get(loads.request("a", fail, None, PLAIN))
     assert noted == ["failed: out of order", "begin"]
-
-
-def test_a_cache_whose_options_ask_for_no_history_has_an_observer_from_the_first_look_on():
-    cache = Cache()
-    cache.get_or_load("a", lambda: 1)
-    assert cache.engine.observed.observer is None
-    observer = Noting(publishes=False)
-    observer.jobs = []
-    cache.engine.observed.observe(observer)
-    cache.clear()
-    assert (cache.engine.observed.observer, observer.noted) == (observer, ["cleared by "])

@@ -66,25 +66,6 @@ def test_a_call_for_more_keys_than_a_step_takes_has_them_all(count, clock):
     assert len(cache) == 0
 
 
-def test_an_unhashable_key_among_others_changes_and_counts_nothing():
-    cache = Cache()
-    cache.set("key", 1)
-    calls = {
-        "get": [[]],
-        "delete": [[]],
-        "set": [[], 1],
-        "add": [[], 1],
-        "get_many": [["key", []]],
-        "get_or_load": [[], int],
-    }
-    for name, arguments in calls.items():
-        with pytest.raises(TypeError, match="unhashable"):
-            getattr(cache, name)(*arguments)
-    with pytest.raises(TypeError, match="unhashable"):
-        cache.get_many([([],), "key"])
-    assert (cache.stats().hits, cache.stats().misses, len(cache)) == (0, 0, 1)
-
-
 @pytest.mark.usefixtures("small_heap")
 def test_each_value_of_many_stays_with_its_key_if_a_collection_changes_the_dict():
     cache, values, armed = Cache(), {}, []

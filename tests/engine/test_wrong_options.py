@@ -6,8 +6,7 @@ from math import nan
 
 import pytest
 
-from wheelcache import Cache
-from wheelcache.runtime.wheel_driver import ManualClock
+from wheelcache import Cache, ManualClock
 
 TTL = "a number of seconds > 0"
 WHOLE = "a whole number >= 1, or None"
@@ -22,7 +21,7 @@ WHOLE = "a whole number >= 1, or None"
         *((name, 5, "callable") for name in ("weigher", "on_removal", "clock")),
         *(("ttl", value, TTL) for value in (0, "5")),
         *(("jitter", value, "a fraction") for value in (1, -0.1)),
-        *(("trust", value, "an array of one word") for value in (5, [1], array("Q", [1, 2]), array("i", [1]))),
+        *(("trust", value, "an array of one word") for value in ([1], array("Q", [1, 2]), array("i", [1]))),
     ],
 )
 def test_a_wrong_argument_is_an_error_that_names_it_what_it_takes_and_what_it_got(argument, value, takes):
@@ -39,58 +38,48 @@ def test_a_bound_on_weight_and_a_weigher_come_together():
             Cache(**given)
 
 
+@pytest.mark.parametrize("weight", [-1, 1.5, None])
+def test_a_weigher_must_return_a_whole_number(weight):
+    cache = Cache(max_weight=5, weigher=lambda key, value: weight)
+    with pytest.raises((TypeError, ValueError), match="the result of the weigher must be a whole number >= 0, not"):
+        cache.set("a", 1)
+
+
 @pytest.mark.parametrize("ttl", [0, -1, nan, "5", [], True])
 def test_a_wrong_ttl_of_a_write_is_an_error(ttl):
     cache = Cache(clock=ManualClock())
     cache.set("there", 1)
     for key in ("there", "missing"):
-        for write in (
-            lambda key: cache.set(key, 1, ttl),
-            lambda key: cache.add(key, 1, ttl),
-            lambda key: cache.set_many({key: 1}, ttl),
-            lambda key: cache.touch(key, ttl),
-        ):
+        for write in (cache.set, cache.add, lambda key, _, ttl: cache.set_many({key: 1}, ttl)):
             with pytest.raises((TypeError, ValueError), match="ttl must be a number of seconds > 0, or None"):
-                write(key)
+                write(key, 1, ttl)
+        with pytest.raises((TypeError, ValueError), match="ttl must be a number of seconds > 0, or None"):
+            cache.touch(key, ttl)
 
 
 def unreached():
     raise AssertionError("a wrong argument is an error before anything is loaded")
 
 
-NO_TIME = (0, -1, "1", float("nan"), float("inf"), True)
-
+SECONDS = ("grace", "fail_safe", "timeout", "negative_ttl")
 WRONG = [
-    *(
-        ({option: wrong}, (TypeError, ValueError), f"{option} must be")
-        for option in ("grace", "fail_safe", "timeout", "negative_ttl", "refresh_ahead")
-        for wrong in NO_TIME
-    ),
-    ({"refresh_ahead": 1}, ValueError, "refresh_ahead must be a fraction, 0 < fraction < 1, or None, not 1"),
-    ({"ttl": "x"}, TypeError, "ttl must be"),
-    ({"ttl": -1}, ValueError, "ttl must be"),
-    ({"grace": "x", "timeout": -1}, TypeError, "grace must be"),
+    *(({name: wrong}, f"{name} must be a number") for name in SECONDS for wrong in (0, "1", nan, True, [])),
+    *(({"refresh_ahead": wrong}, "refresh_ahead must be a fraction, 0 < fraction < 1, or None") for wrong in (0, 1)),
+    *(({"ttl": wrong}, "ttl must be") for wrong in ("x", -1)),
+    ({"grace": "x", "timeout": -1}, "grace must be"),
 ]
 
 
-@pytest.mark.pairs(full="is_there", of="is_there, message")
 @pytest.mark.parametrize("is_there", [True, False])
-@pytest.mark.parametrize(("arguments", "error", "message"), WRONG)
-def test_take_refuses_wrong_arguments_of_a_hit_as_of_a_miss(arguments, error, message, is_there):
+@pytest.mark.parametrize(("arguments", "message"), WRONG)
+def test_take_refuses_wrong_arguments_of_a_hit_as_of_a_miss(arguments, message, is_there):
     cache = Cache(clock=ManualClock())
     if is_there:
         cache.set("k", 1)
-    with pytest.raises(error, match=message):
-        cache.get_or_load("k", unreached, **arguments)
-    with pytest.raises(error, match=message):
-        asyncio.run(cache.aget_or_load("k", unreached, **arguments))
-    with pytest.raises(error, match=message):
-        cache.memoize(**arguments)
-
-
-def test_take_with_right_arguments_of_a_hit_returns_it():
-    cache = Cache(clock=ManualClock())
-    cache.set("k", 1)
-    assert (
-        cache.get_or_load("k", lambda: 2, 60, grace=5, refresh_ahead=0.5, fail_safe=5, timeout=3, negative_ttl=1) == 1
-    )
+    for load in (
+        lambda: cache.get_or_load("k", unreached, **arguments),
+        lambda: asyncio.run(cache.aget_or_load("k", unreached, **arguments)),
+        lambda: cache.memoize(**arguments),
+    ):
+        with pytest.raises((TypeError, ValueError), match=message):
+            load()

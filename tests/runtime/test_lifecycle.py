@@ -110,16 +110,6 @@ def test_members_are_called_in_order_of_their_stages_whatever_the_order_of_regis
     ]
 
 
-def test_a_member_that_is_gone_has_no_part_in_a_fork():
-    assert printed("""
-        noting = Noting("cache")
-        HELD.add_weakly(noting)
-        del noting
-        fork()
-        print(*notes)
-        """) == [[], []]
-
-
 @pytest.mark.parametrize("what", ["pause", "resume", "forget", "hold", "release", "renew"])
 def test_a_member_that_raises_keeps_no_other_from_its_call_and_all_are_called_again(what):
     child, parent = printed(
@@ -147,21 +137,6 @@ def test_locks_are_released_once_since_another_thread_may_hold_them_again(counts
         print(*notes)
         """)
     assert parent == ["hold-cache", "release-cache"]
-
-
-def test_a_member_that_is_added_while_others_are_held_is_renewed_in_the_child():
-    (child,) = printed("""
-        class Adding(Noting):
-            def before_fork(self):
-                super().before_fork()
-                late.append(Noting("late"))
-                POOLS.add(late[0])
-                HELD.add_weakly(late[0])
-        late = []
-        HELD.add(Adding("cache"))
-        fork()
-        """)
-    assert child == ["hold-cache", "hold-late", "forget-late", "renew-cache", "renew-late"]
 
 
 def test_stages_of_the_exit_run_in_order_and_what_raises_keeps_no_other_from_running():

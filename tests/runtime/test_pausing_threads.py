@@ -2,31 +2,9 @@
 
 import pytest
 
-from tests.guests import needs
 from tests.runtime.forking import run_noting, run_warned
 
 pytestmark = pytest.mark.deep
-
-# The wheel thread.
-
-
-def test_the_wheel_thread_ends_before_a_fork_and_goes_on_after_it():
-    assert run_noting("""
-        cache = ticking(0.01)()
-        cache.set("short", 1, ttl=0.5)
-        print(*threads())
-
-        def child():
-            assert threads() == []
-            cache.set("mine", 1, ttl=0.02)
-            assert threads() == ["wheelcache-wheel"]
-            until(lambda: len(cache) == 0)
-
-        print(in_child(child), *seen_by_forks)
-        # Timers are pending, so it runs again without any write.
-        print(*threads())
-        until(lambda: len(cache) == 0)
-        """) == ["wheelcache-wheel", "0", "1", "wheelcache-wheel"]
 
 
 def test_a_parked_wheel_thread_starts_again_with_the_next_timer_only():
@@ -45,13 +23,14 @@ def test_a_parked_wheel_thread_starts_again_with_the_next_timer_only():
         """) == ["0", "1", "wheelcache-wheel"]
 
 
-def test_a_hundred_forks_and_their_childrens_forks_all_see_one_thread():
+def test_a_hundred_forks_and_their_childrens_forks_all_see_one_thread_and_it_goes_on_after_them():
     """join() returns shortly before the kernel removes the thread from the list that Python counts."""
     assert run_noting("""
         cache = ticking(0.01)()
         cache.set("long", 1, ttl=3600)
 
         def child(depth):
+            assert threads() == []
             cache.set(f"of {depth}", 1, ttl=0.02)
             assert threads() == ["wheelcache-wheel"]
             if depth < 3:
@@ -61,10 +40,8 @@ def test_a_hundred_forks_and_their_childrens_forks_all_see_one_thread():
 
         print(in_child(lambda: child(1)))
         for _ in range(100):
-            pid = os.fork()
-            if pid == 0:
-                os._exit(0)
-            os.waitpid(pid, 0)
+            assert in_child(lambda: None) == 0
+        # Timers are pending, so it runs again without any write.
         print(len(seen_by_forks), *set(seen_by_forks), *threads())
         """) == ["0", "101", "1", "wheelcache-wheel"]
 
@@ -114,27 +91,6 @@ def test_a_child_of_a_listener_ends_when_the_listener_returns():
         """) == ["wheelcache-wheel"]
 
 
-def test_forks_of_many_threads_at_once_leave_one_wheel_thread():
-    assert run_warned("""
-        warnings.simplefilter("ignore", DeprecationWarning)
-        cache = ticking(0.01)()
-        cache.set("long", 1, ttl=3600)
-
-        def work():
-            for _ in range(25):
-                assert in_child(lambda: cache.set("mine", 1, ttl=1)) == 0
-                cache.set("short", 1, ttl=0.01)
-
-        workers = [threading.Thread(target=work) for _ in range(3)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-        until(lambda: cache.keys() == ["long"] and len(cache) == 1)
-        print(*threads())
-        """) == ["wheelcache-wheel"]
-
-
 def test_a_write_between_the_end_of_the_thread_and_the_fork_is_served_after_it():
     """A hook of another library, which Python runs after wheelcache's, does this."""
     assert run_noting("""
@@ -148,25 +104,7 @@ def test_a_write_between_the_end_of_the_thread_and_the_fork_is_served_after_it()
         """) == ["0", "1", "wheelcache-wheel"]
 
 
-def test_forks_in_the_middle_of_a_mass_expiry_lose_no_timer():
-    assert (
-        run_warned("""
-        for listener in (None, lambda *removal: None):
-            cache = ticking(0.001)(on_removal=listener)
-            for _ in range(4):
-                cache.set_many(dict.fromkeys(range(10_000), 0), ttl=0.01)
-                for _ in range(5):
-                    print(in_child(lambda: None))
-                until(lambda: len(cache) == 0)
-        """)
-        == ["0"] * 40
-    )
-
-
-# The threads of pools.
-
-
-def test_idle_refresh_threads_end_before_a_fork_and_start_again_when_needed():
+def test_idle_threads_of_pools_end_before_a_fork_and_start_again_when_needed():
     assert run_noting("""
         from wheelcache.runtime.worker_pool import refresh_pool, timed_load_pool
 
@@ -195,105 +133,3 @@ def test_idle_refresh_threads_end_before_a_fork_and_start_again_when_needed():
         print(in_child(child), *seen_by_forks, len(idle()))
         use(cache, "after")
         """) == ["2", "0", "1", "0"]
-
-
-def test_a_job_of_the_refresh_pool_that_forks():
-    assert run_warned("""
-        codes = []
-        warnings.simplefilter("ignore", DeprecationWarning)
-        cache = ticking(0.01)()
-
-        def child():
-            assert cache.get_or_load("child's", lambda: 1, timeout=PATIENCE) == 1
-
-        def load():
-            codes.append(in_child(child))
-            return "loaded"
-
-        print(cache.get_or_load("k", load, timeout=PATIENCE), *codes)
-        print(cache.get_or_load("l", lambda: "again", timeout=PATIENCE))
-        """) == ["loaded", "0", "again"]
-
-
-TIMERS = """
-from wheelcache.timers import Timers
-executed = []
-begun, go_on = threading.Event(), threading.Event()
-
-def execute(key, value):
-    executed.append(key)
-    if key == "slow":
-        begun.set()
-        assert go_on.wait(PATIENCE)
-
-timers = Timers(0.01, execute)
-
-def use(key):
-    timers.set_timer(key, 1, 0.02)
-    until(lambda: key in executed)
-
-def of_timers():
-    return [thread for thread in threads() if thread.startswith("wheelcache-timers")]
-"""
-
-
-@needs("timers")
-def test_idle_threads_of_timers_end_before_a_fork_and_start_again_when_a_timer_is_due():
-    assert run_noting(f"""{TIMERS}
-use("before")
-print(len(of_timers()))
-
-def child():
-    assert of_timers() == []
-    use("child's")
-    timers.stop()
-
-# A thread becomes idle shortly after the call has returned.
-until(lambda: seen_by_forks.clear() or in_child(child) == 0 and seen_by_forks == [1])
-print(len(of_timers()))
-use("after")
-print("child's" in executed)
-""") == ["1", "0", "False"]
-
-
-@needs("timers")
-def test_a_fork_while_a_timer_executes_leaves_it_to_the_parent():
-    assert run_warned(f"""{TIMERS}
-warnings.simplefilter("ignore", DeprecationWarning)
-use("before")
-timers.set_timer("slow", 1, 0.02)
-assert begun.wait(PATIENCE)
-for number in range(8):
-    timers.set_timer(("waits", number), 1, 0.02)
-
-def child():
-    executed.clear()
-    use("child's")
-    assert executed == ["child's"]
-
-print(in_child(child))
-go_on.set()
-until(lambda: len(executed) == 10)
-use("after")
-print(len(executed))
-""") == ["0", "11"]
-
-
-@needs("timers")
-def test_timers_that_are_due_at_the_exit_execute():
-    assert (
-        run_warned("""
-        from wheelcache.timers import Timers
-
-        def last(key, value):
-            # It ends at the beginning of the exit.
-            threading.main_thread().join()
-            print("executed", flush=True)
-
-        timers = Timers(0.01, last)
-        for number in range(6):
-            timers.set_timer(number, 1, 0.02)
-        until(lambda: len(timers) == 0)
-        """)
-        == ["executed"] * 6
-    )

@@ -1,17 +1,13 @@
 """The periodic jobs of a cache: their times, their pauses, and their end."""
 
-import random
-import threading
-import time
 from itertools import count
 from math import inf
 
 import pytest
 
 from tests.instructions import run_watched
-from wheelcache import Cache, ManualClock
 from wheelcache.errors import CacheClosed
-from wheelcache.runtime.periodic_jobs import PeriodicJobs
+from wheelcache.runtime.periodic_jobs import IdleCheck, PeriodicJobs
 
 
 class Noted:
@@ -36,11 +32,6 @@ class Noted:
         if name not in ("begin", "start_over", "close"):
             raise AttributeError(name)
         return lambda: self.notes.append((self.clock(), self.period, name))
-
-
-@pytest.fixture
-def clock():
-    return ManualClock()
 
 
 @pytest.fixture
@@ -70,19 +61,16 @@ def runs(notes, period):
     return [at for at, of, what in notes if of == period and what == "run"]
 
 
+def fail(error=LookupError):
+    raise error
+
+
 def test_jobs_run_after_their_period_and_again_and_again(make, clock, notes):
     make(3, 10).start_jobs()
     assert [(of, what) for _, of, what in notes] == [(3, "begin"), (10, "begin")]
     clock.advance(20)
     assert runs(notes, 3) == [3, 6, 9, 12, 15, 18]
     assert runs(notes, 10) == [10, 20]
-
-
-def test_of_many_threads_that_start_them_one_does_and_nothing_is_started_twice(make, clock, notes, together):
-    jobs = make(10)
-    together(lambda _: jobs.start_jobs())
-    clock.advance(10)
-    assert runs(notes, 10) == [10]
 
 
 def test_a_start_between_any_two_instructions_of_another_one_starts_nothing_twice(make, clock, notes):
@@ -112,11 +100,11 @@ def test_a_start_between_any_two_instructions_of_another_one_starts_nothing_twic
 
 def test_without_jobs_there_is_nothing_to_start(make):
     jobs = make()
-    assert not jobs.paused
-    jobs.start_jobs()
-    jobs.start_over()
+    for _ in range(2):
+        assert not jobs.paused
+        jobs.start_jobs()
+        jobs.start_over()
     assert jobs.wake_at == inf
-    jobs.close()
 
 
 def test_whether_to_pause_is_found_out_in_the_longest_period_and_then_all_run_once_more(make, clock, notes, idle):
@@ -152,37 +140,22 @@ def test_a_write_while_the_cache_is_found_to_be_idle_has_the_jobs_go_on(clock, n
     assert runs(notes, 10) == [10, 20, 30]
 
 
-def test_a_job_that_raises_when_all_are_to_pause_does_not_keep_them_from_starting_again(clock, notes, idle, caplog):
-    def fail():
-        if clock() == 10:
-            raise LookupError
-
+def test_a_job_that_raises_is_logged_and_keeps_none_from_running_or_starting_again(clock, notes, idle, caplog):
     jobs = PeriodicJobs(clock, lambda: idle[0], [Noted(10, clock, notes), Noted(3, clock, notes, run=fail)])
     jobs.start_jobs()
+    clock.advance(7)
     idle[0] = True
-    clock.advance(20)
-    assert "LookupError" in caplog.text
+    clock.advance(13)
     idle[0] = False
     jobs.start_jobs()
     clock.advance(10)
     assert runs(notes, 10) == [10, 30]
-
-
-def test_a_job_that_raises_is_logged_and_runs_again(make, clock, notes, caplog):
-    def fail():
-        raise LookupError
-
-    make(10, run=fail).start_jobs()
-    clock.advance(30)
-    assert runs(notes, 10) == [10, 20, 30]
-    assert [record.exc_info[0] for record in caplog.records] == [LookupError] * 3
+    assert runs(notes, 3) == [3, 6, 9, 10, 23, 26, 29]
+    assert [record.exc_info[0] for record in caplog.records] == [LookupError] * 7
 
 
 def test_a_job_that_finds_its_cache_closed_by_another_thread_ends_without_a_word(make, clock, notes, caplog):
-    def fail():
-        raise CacheClosed("just now")
-
-    make(10, run=fail).start_jobs()
+    make(10, run=lambda: fail(CacheClosed)).start_jobs()
     clock.advance(30)
     assert runs(notes, 10) == [10]
     assert caplog.records == []
@@ -192,20 +165,32 @@ def test_after_close_none_runs_and_none_is_started(make, clock, notes):
     jobs = make(3)
     jobs.start_jobs()
     jobs.close()
-    assert not jobs.paused
-    jobs.start_jobs()
+    for restart in (lambda: None, jobs.start_over):
+        restart()
+        assert not jobs.paused
+        jobs.start_jobs()
     clock.advance(100)
-    assert [what for *_, what in notes] == ["begin", "close"]
+    assert [what for *_, what in notes] == ["begin", "close", "start_over"]
 
 
-def test_jobs_that_are_being_started_while_they_are_closed_do_not_run(clock, notes):
+def test_jobs_that_are_being_started_while_they_are_closed_do_not_run(make, clock, notes):
     """The first write of one thread, and ``close`` in another."""
-    job = Noted(3, clock, notes)
-    jobs = PeriodicJobs(clock, lambda: False, [job])
-    job.begin = jobs.close
+    jobs = make(3)
+    jobs._jobs[0].begin = jobs.close
     jobs.start_jobs()
     clock.advance(100)
     assert runs(notes, 3) == []
+
+
+def test_a_start_that_is_interrupted_is_made_by_the_next_write(make, clock, notes):
+    jobs = make(3)
+    jobs._jobs[0].begin = lambda: fail(KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
+        jobs.start_jobs()
+    del jobs._jobs[0].begin
+    jobs.start_jobs()
+    clock.advance(3)
+    assert runs(notes, 3) == [3]
 
 
 def test_in_the_child_of_a_fork_they_start_with_the_next_write_and_only_once(make, clock, notes):
@@ -229,29 +214,30 @@ def test_a_jump_of_years_runs_what_matters_of_it(make, clock, notes):
     assert at[1:] == [10**9 - 3 * number for number in (5, 4, 3, 2, 1, 0)]
 
 
-@pytest.mark.parametrize("seconds", [1e9, pytest.param(1e12, marks=pytest.mark.deep)])
-def test_a_jump_of_centuries_ends(make, seconds):
-    clock = ManualClock()
-    cache = Cache(clock=clock)
-    cache.set("a", 1)
-    clock.advance(seconds)
-    assert clock() == seconds
-    assert cache.get("a") == 1
-
-
-def test_with_a_clock_of_ones_own_they_run_in_the_time_of_the_wheel_thread(notes):
-    ran = threading.Event()
-    jobs = PeriodicJobs(time.monotonic, lambda: False, [Noted(0.01, lambda: 0, notes, run=ran.set)])
+def test_a_run_that_takes_longer_than_its_period_is_followed_by_one_a_period_later(make, clock, notes, monkeypatch):
+    jobs = make(3)
     jobs.start_jobs()
-    assert ran.wait(60)
-    jobs.close()
+    monkeypatch.setattr(clock, "_now", 100.0)
+    jobs.advance(clock())
+    assert (runs(notes, 3), jobs.wake_at) == ([100], 103)
 
 
-def test_the_random_generator_that_an_application_has_seeded_is_left_alone(clock):
-    cache = Cache(clock=clock, jitter=0.5)
-    cache.set_many({str(number): number for number in range(1000)})
-    state = random.getstate()
-    clock.advance(60)
-    cache.set("a", 1, 10)
-    assert random.getstate() == state
-    cache.close()
+@pytest.mark.parametrize(
+    ("before", "after", "is_computing", "is_idle"),
+    [
+        ((5, 1, 0), (5, 1, 0), False, True),
+        ((5, 1, 0), (6, 1, 0), False, False),
+        ((5, 1, 0), (5, 2, 0), False, False),
+        ((5, 1, 1), (5, 1, 1), False, False),
+        ((5, 1, 1), (5, 1, 0), False, False),
+        ((5, 1, 0), (5, 1, 0), True, False),
+    ],
+    ids=["idle", "look-up", "write", "entry", "expiry", "load"],
+)
+def test_a_cache_is_idle_that_was_empty_at_the_last_check_and_was_not_used_since(before, after, is_computing, is_idle):
+    """Uses, stored values and entries."""
+    expected, seen = [], iter([before, after])
+    check = IdleCheck(lambda: next(seen), lambda: expected.append(1), lambda: is_computing)
+    check()
+    assert check() == is_idle
+    assert expected == [1, 1], "the next write reports that the cache is used"

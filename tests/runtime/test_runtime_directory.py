@@ -1,6 +1,5 @@
 """The private directory that the processes of a user share, also if another user has taken its name."""
 
-import fcntl
 import os
 import shutil
 import stat
@@ -9,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.runtime.forks import fork
 from wheelcache.errors import FileUnusable
 from wheelcache.runtime import private_files
-from wheelcache.runtime.private_files import runtime_directory
+from wheelcache.runtime.private_files import FileLocked, locked_file, runtime_directory
 
 ANOTHER_USER = os.geteuid() + 1
 
@@ -124,26 +124,6 @@ def test_a_directory_of_this_user_is_never_left_for_another_one(preferred):
     assert runtime_directory() == preferred
 
 
-def test_processes_that_were_kept_from_choosing_together_meet(preferred):
-    take(preferred)
-    preferred.with_name(f"{preferred.name}.b").mkdir(mode=0o700)
-    one = runtime_directory()
-    preferred.with_name(f"{preferred.name}.a").mkdir(mode=0o700)
-    assert runtime_directory() == runtime_directory() != one
-
-
-def test_a_lock_of_the_place_that_another_user_holds_delays_no_process_for_long(preferred, monkeypatch):
-    take(preferred)
-    monkeypatch.setattr(private_files, "FALLBACK_PATIENCE", 0.05)
-    held = os.open(preferred.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        directory = runtime_directory()
-    finally:
-        os.close(held)
-    assert runtime_directory() == directory
-
-
 def test_a_name_that_is_taken_at_the_very_moment_is_left_as_well(preferred, monkeypatch):
     mkdir = Path.mkdir
 
@@ -163,3 +143,49 @@ def test_callers_that_look_for_it_at_once_choose_the_same(preferred, together):
     chosen = together(lambda number: runtime_directory())
     assert len(set(chosen)) == 1
     assert [*preferred.parent.glob(f"{preferred.name}.*")] == chosen[:1]
+
+
+# Locked files.
+
+
+def test_a_locked_file_is_private_and_waits_for_others_as_long_as_it_is_told(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    with locked_file(path):
+        assert mode_of(path) == 0o600
+        for options in ({"patience": 0.0}, {"patience": 0.02, "shared": True}):
+            with (
+                pytest.raises(FileLocked, match="has been locked by another process for 0"),
+                locked_file(path, **options),
+            ):
+                pass
+        monkeypatch.setattr(private_files, "LOCK_PATIENCE", 0.01)
+        with pytest.raises(FileLocked, match=r"for 0\.01 s"), locked_file(path):
+            pass
+    with locked_file(path, shared=True), locked_file(path, 0.0, shared=True):
+        pass
+    assert private_files.not_for_children == set()
+
+
+@pytest.mark.parametrize("wrong", ["mode", "link", "folder"])
+def test_a_file_that_others_may_use_a_link_and_a_folder_are_not_locked(tmp_path, wrong):
+    path = tmp_path / "file"
+    if wrong == "folder":
+        path.mkdir()
+    elif wrong == "link":
+        path.symlink_to(tmp_path / "other")
+    else:
+        path.touch()
+        path.chmod(0o640)
+    with pytest.raises(FileUnusable, match=str(path)), locked_file(path):
+        pass
+    assert not (tmp_path / "other").exists()
+
+
+def test_the_child_of_a_fork_does_not_hold_a_lock(tmp_path):
+    def child():
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(file)
+
+    with locked_file(tmp_path / "file") as file:
+        assert fork(child)
+        assert os.fstat(file)

@@ -3,20 +3,16 @@
 import asyncio
 import gc
 import logging
-import os
 import threading
 import weakref
 
 import pytest
 
-from tests.caches import ticking
-from tests.runtime.background import full, is_idle
 from tests.runtime.forks import fork
 from tests.scripts import run
 from tests.waiting import PATIENCE, join, start, until
-from wheelcache import Cache, LoadTimeout
 from wheelcache.runtime import worker_pool
-from wheelcache.runtime.worker_pool import REFRESHES, TIMED_LOADS, WorkerPool, refresh_pool, timed_load_pool
+from wheelcache.runtime.worker_pool import WorkerPool
 
 
 class Jobs:
@@ -80,28 +76,13 @@ def test_at_most_so_many_jobs_run_and_so_many_wait_and_more_are_dropped_or_have_
         assert until(lambda running=running: jobs.running == running)
     assert [pool.submit(jobs) for _ in range(5)] == [True, True, True, False, False]
     assert not pool.submit(jobs, patience=0.02)
-    assert len(pool.threads) == 2
-    waiting = threading.Thread(target=pool.submit, args=[jobs], kwargs={"patience": PATIENCE})
-    waiting.start()
+    assert (len(pool.threads), pool.pending) == (2, 5)
+    waiting = start(lambda: pool.submit(jobs, patience=PATIENCE))
     jobs.go.set()
     join(waiting)
     assert until(lambda: jobs.done == 6)
     assert jobs.most == 2
     assert until(lambda: pool.pending == 0)
-
-
-def test_jobs_that_come_together_never_wait_while_a_thread_may_be_started(jobs, together, monkeypatch):
-    monkeypatch.setattr(worker_pool, "IDLE", 0.05)
-    pool = WorkerPool(32, 32)
-    assert together(lambda _: pool.submit(jobs)) == [True] * 32
-    assert until(lambda: jobs.running == 32)
-
-
-def test_no_job_is_lost_to_a_thread_that_is_about_to_end(monkeypatch):
-    monkeypatch.setattr(worker_pool, "IDLE", 0.0001)
-    pool = WorkerPool(2, 8)
-    assert all(works(pool) for _ in range(150))
-    assert until(lambda: not pool.threads)
 
 
 def refuse(thread):
@@ -150,7 +131,7 @@ def test_jobs_that_raise_anything_cost_no_thread_are_logged_and_cleaned_up_after
         assert caplog.text.count("raised.") == 4 + 5
 
 
-def test_what_a_job_held_is_let_go_when_it_is_over():
+def test_the_objects_of_a_job_are_let_go_when_it_is_over():
     class Value:
         pass
 
@@ -164,21 +145,7 @@ def test_what_a_job_held_is_let_go_when_it_is_over():
     gc.collect()
     assert reference() is None
     pool.pause()
-
-
-def test_the_collector_may_submit_in_the_middle_of_submitting(pool, monkeypatch):
-    """A ``__del__`` that takes a stale value, while a thread is being made."""
-    done = [threading.Event(), threading.Event()]
-    make = threading.Thread
-
-    def make_and_collect(*args, **kwargs):
-        monkeypatch.setattr(threading, "Thread", make)
-        assert pool.submit(done[0].set)
-        return make(*args, **kwargs)
-
-    monkeypatch.setattr(threading, "Thread", make_and_collect)
-    make(target=pool.submit, args=[done[1].set], daemon=True).start()
-    assert all(each.wait(PATIENCE) for each in done)
+    assert pool.threads == set()
 
 
 def test_tasks_are_bounded_and_leave_when_they_are_cancelled_or_their_loop_is_closed():
@@ -191,6 +158,7 @@ def test_tasks_are_bounded_and_leave_when_they_are_cancelled_or_their_loop_is_cl
         await asyncio.wait([first])
         assert pool.spawn(asyncio.Event().wait()) is not None
         assert pool.spawn(asyncio.Event().wait()) is None
+        assert pool.spawn(asyncio.Event().wait(), bounded=False) is not None
         return second
 
     for _ in range(3):
@@ -199,128 +167,79 @@ def test_tasks_are_bounded_and_leave_when_they_are_cancelled_or_their_loop_is_cl
         loop.close()
 
 
-# Processes.
+# The end of the process.
 
 
-@pytest.mark.alone
-def test_a_child_of_fork_has_threads_of_its_own(monkeypatch):
-    cache = Cache(ttl=0.001, jitter=0)
-    for key in range(2):
-        cache.get_or_load(key, lambda: "old", grace=100)
-    assert until(lambda: cache.get(1) is None)
-    go = threading.Event()
-
-    def hang():
-        assert go.wait(PATIENCE)
-
-    def child():
-        names = [thread.name for thread in threading.enumerate()]
-        assert "wheelcache-refresh" not in names
-        # Also the keys that the parent is loading, and with the threads and the queue of the parent full.
-        for key in range(2):
-            assert cache.get_or_load(key, os.getpid, 100, grace=100) == "old"
-        assert until(lambda: cache.get_many([0, 1]) == dict.fromkeys(range(2), os.getpid()))
-        assert cache.get_or_load("timed", lambda: "child's", timeout=PATIENCE) == "child's"
-
-    assert cache.get_or_load(0, hang, grace=100) == "old"
-    with pytest.raises(LoadTimeout):
-        cache.get_or_load("timed", hang, timeout=0.01)
-    try:
-        with full(refresh_pool), full(timed_load_pool):
-            assert (len(refresh_pool.threads), len(timed_load_pool.threads)) == (REFRESHES, TIMED_LOADS)
-            assert fork(child)
-            go.set()
-    finally:
-        go.set()
-    assert until(is_idle)
+@pytest.mark.parametrize("finishes", [True, False])
+def test_a_pool_that_finishes_its_jobs_is_waited_for_and_one_that_is_stopped_takes_no_more(jobs, finishes):
+    pool = WorkerPool(1, 3, finishes=finishes)
+    for _ in range(2):
+        assert pool.submit(jobs)
+    assert until(lambda: jobs.running)
+    pool.stop()
+    with pytest.raises(RuntimeError, match="this pool was stopped"):
+        pool.submit(jobs)
+    pool.finish(0.02)
+    assert jobs.done == 0
+    finishing = start(pool.finish, PATIENCE)
+    finishing.join(0.1)
+    assert finishing.is_alive() == finishes
+    jobs.go.set()
+    join(finishing)
+    assert jobs.done == 2 or not finishes
+    pool.end()
+    assert until(lambda: not pool.threads)
 
 
-def test_children_forked_in_the_middle_of_refreshes_never_deadlock():
-    cache = ticking(0.01)(ttl=0.001, jitter=0)
-    stop = threading.Event()
-
-    def work():
-        while not stop.is_set():
-            for key in range(20):
-                cache.get_or_load(key, lambda: None, grace=5)
-                cache.get_or_load(("timed", key), lambda: None, timeout=PATIENCE)
+def test_the_child_of_a_fork_has_threads_and_a_queue_of_its_own(pool, jobs):
+    assert all(pool.submit(jobs) for _ in range(2))
+    assert until(lambda: jobs.running == 2)
+    assert all(pool.submit(jobs) for _ in range(3))
 
     def child():
-        for key in range(20):
-            cache.get_or_load(key, lambda: 1, grace=5)
-            assert cache.get_or_load(("mine", key), lambda: 1, timeout=PATIENCE) == 1
-        assert until(lambda: not refresh_pool.pending)
+        assert (pool.threads, pool.pending) == (set(), 0)
+        assert works(pool)
 
-    threads = [start(work) for _ in range(3)]
-    try:
-        assert all(fork(child) for _ in range(10))
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
-    assert until(is_idle)
+    assert fork(child)
+    assert pool.pending == 5
 
 
-def exits(script):
-    """Run a script, which must end soon, with status 0 and an empty stderr. Return its output."""
-    return run(script, timeout=PATIENCE).split()
+def test_the_interpreter_exits_at_once_while_loaders_hang_and_then_runs_timed_loads_in_their_callers():
+    assert run(
+        """
+        import asyncio, atexit, threading, time
+        from tests.waiting import until
+        from wheelcache import Cache, LoadTimeout
+        from wheelcache.runtime.worker_pool import refresh_pool, timed_load_pool
 
+        cache = Cache(ttl=0.01, jitter=0)
+        began = [threading.Event() for _ in range(2)]
 
-def test_the_interpreter_exits_at_once_while_loaders_hang_or_are_busy():
-    assert exits("""
-    import asyncio, threading, time
-    from tests.waiting import until
-    from wheelcache import Cache, LoadTimeout
+        def hang(number):
+            began[number].set()
+            time.sleep(1000)
 
-    cache = Cache(ttl=0.01, jitter=0)
-    began = [threading.Event() for _ in range(3)]
+        async def main():
+            print(await cache.aget_or_load("k", lambda: asyncio.sleep(1000), grace=100))
 
-    def hang(number):
-        began[number].set()
-        time.sleep(1000)
+        def at_exit():
+            print(cache.get_or_load("k", lambda: "new", grace=100), cache.stats().refreshes_dropped)
+            print(cache.get_or_load("timed", lambda: "loaded", timeout=60))
 
-    def busy():
-        began[2].set()
-        while True:
-            cache.set("other", 1, ttl=0.001)
-
-    async def main():
-        print(await cache.aget_or_load("k", lambda: asyncio.sleep(1000), grace=100))
+        atexit.register(at_exit)
+        atexit.register(refresh_pool.stop)
+        atexit.register(timed_load_pool.stop)
+        for key in "kj":
+            cache.get_or_load(key, lambda: "old", grace=100)
+        until(lambda: cache.get("j") is None)
+        asyncio.run(main())
+        print(cache.get_or_load("j", lambda: hang(0), grace=100))
         try:
-            await cache.aget_or_load("task", lambda: asyncio.sleep(1000), timeout=0.01)
+            cache.get_or_load("other", lambda: hang(1), timeout=0.01)
         except LoadTimeout:
             print("timeout")
-
-    cache.get_or_load("k", lambda: "old", grace=100)
-    until(lambda: cache.get("k") is None)
-    asyncio.run(main())
-    print(cache.get_or_load("task", lambda: "loaded"), cache.get_or_load("k", lambda: hang(0), grace=100))
-    for load in (lambda: hang(1), busy):
-        try:
-            cache.get_or_load(load, load, timeout=0.01)
-        except LoadTimeout:
-            print("timeout")
-    for each in began:
-        each.wait()
-    """) == ["old", "timeout", "loaded", "old", "timeout", "timeout"]
-
-
-def test_at_the_exit_refreshes_are_dropped_and_timed_loads_run_in_their_callers():
-    assert exits("""
-    import atexit
-    from tests.waiting import until
-    from wheelcache import Cache
-    from wheelcache.runtime.worker_pool import refresh_pool, timed_load_pool
-
-    cache = Cache(ttl=0.01, jitter=0)
-    cache.get_or_load("k", lambda: "old", grace=100)
-    until(lambda: cache.get("k") is None)
-
-    def at_exit():
-        print(cache.get_or_load("k", lambda: "new", grace=100), cache.stats().refreshes_dropped)
-        print(cache.get_or_load("timed", lambda: "loaded", timeout=60))
-
-    atexit.register(at_exit)
-    atexit.register(refresh_pool.stop)
-    atexit.register(timed_load_pool.stop)
-    """) == ["old", "1", "loaded"]
+        for each in began:
+            each.wait()
+        """,
+        timeout=PATIENCE,
+    ).split() == ["old", "old", "timeout", "old", "1", "loaded"]

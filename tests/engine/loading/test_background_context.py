@@ -1,6 +1,5 @@
 """The context of loads in the background, and the switch that keeps them with their callers."""
 
-import asyncio
 import gc
 import threading
 from contextlib import contextmanager, nullcontext, suppress
@@ -9,9 +8,9 @@ from weakref import ref
 
 import pytest
 
-from tests.engine.loading.harness import Held, InTasks, InThreads, assert_counts, outcome, returns, unreached
+from tests.engine.loading.harness import InTasks, InThreads, outcome, returns, unreached
 from tests.runtime.background import full, refuse_threads
-from tests.waiting import PATIENCE, until_waiting
+from tests.waiting import PATIENCE
 from wheelcache import Cache, loads_in_callers_thread
 from wheelcache.engine.loading import background
 from wheelcache.runtime.worker_pool import refresh_pool
@@ -63,16 +62,12 @@ def tenants():
     del tenant.name
 
 
-@pytest.fixture
-def surround(monkeypatch):
-    """Enter the context managers that a function makes around loads in the background."""
-    return lambda make: monkeypatch.setattr(background, "surroundings", [make])
-
-
 @pytest.fixture(params=[InThreads, InTasks], ids=["threads", "tasks"])
-def make_twin(request, clock, closed, surround):
+def make_twin(request, clock, closed, monkeypatch):
+    """Make a cache whose loads in the background are surrounded by the context managers of a function."""
+
     def make(surrounding=nullcontext):
-        surround(surrounding)
+        monkeypatch.setattr(background, "surroundings", [surrounding])
         cache = Cache(clock=clock, ttl=10, jitter=0)
         return cache, closed(request.param(closed(cache)))
 
@@ -99,9 +94,9 @@ def by_timeout(twin, clock, loader):
 
 
 IN_BACKGROUND = pytest.mark.parametrize("load", [by_refresh, ahead, by_timeout], ids=["stale", "ahead", "timeout"])
+pytestmark = pytest.mark.pairs(full="make_twin", of="load")
 
 
-@pytest.mark.pairs(full="make_twin", of="load")
 @IN_BACKGROUND
 def test_a_load_in_the_background_runs_in_the_context_that_its_caller_has_made(make_twin, clock, tenants, load):
     cache, twin = make_twin(tenants)
@@ -111,33 +106,23 @@ def test_a_load_in_the_background_runs_in_the_context_that_its_caller_has_made(m
     assert shown.get() == "none"
 
 
+@contextmanager
+def broken():
+    yield
+    raise Boom
+
+
 @IN_BACKGROUND
-def test_the_context_sees_the_error_of_its_loader(make_twin, clock, tenants, load, caplog):
-    cache, twin = make_twin(tenants)
-    load(twin, clock, returns(Boom()))
+def test_an_error_of_the_loader_or_of_the_context_is_an_error_of_the_load_which_the_context_sees(
+    make_twin, clock, tenants, load, caplog
+):
+    for surrounding, loader in ((tenants, returns(Boom())), (lambda: suppress(Boom), returns(Boom())), (broken, int)):
+        cache, twin = make_twin(surrounding)
+        load(twin, clock, loader)
+        assert cache.stats().load_failures == 1
+        assert cache.get("k") in (None, "old")
     assert tenants.errors == [Boom]
-    assert cache.stats().load_failures == 1
     assert load is by_timeout or "Boom" in caplog.text
-
-
-@IN_BACKGROUND
-def test_an_error_that_the_context_suppresses_is_an_error_of_the_load_nevertheless(make_twin, clock, load):
-    cache, twin = make_twin(lambda: suppress(Boom))
-    load(twin, clock, returns(Boom()))
-    assert cache.stats().load_failures == 1
-
-
-@IN_BACKGROUND
-def test_an_error_of_the_context_is_an_error_of_the_load(make_twin, clock, load):
-    @contextmanager
-    def broken():
-        yield
-        raise Boom
-
-    cache, twin = make_twin(broken)
-    load(twin, clock, returns("new"))
-    assert cache.stats().load_failures == 1
-    assert cache.get("k") != "new"
 
 
 @IN_BACKGROUND
@@ -150,36 +135,14 @@ def test_an_error_of_the_function_is_raised_to_the_caller(make_twin, clock, load
     assert twin.get_or_load("k", returns("new")) == "new"
 
 
-def test_a_load_by_the_caller_is_in_the_callers_context_already(make_twin, clock, tenants):
+def test_a_load_by_the_caller_is_in_the_callers_context_already(make_twin, tenants, monkeypatch):
     cache, twin = make_twin(tenants)
-    with pytest.MonkeyPatch.context() as patch:
-        refuse_threads(patch)
-        twin.get_or_load("k", lambda: tenant.name)
-        if isinstance(twin, InThreads):
-            twin.get_or_load("j", lambda: tenant.name, timeout=PATIENCE)
-            assert cache.get("j") == "the caller's"
-            # It was made in vain.
-            tenants.made_in.clear()
-    assert cache.get("k") == "the caller's"
-    assert tenants.made_in == []
-
-
-def test_of_several_callers_the_one_that_leads_decides(clock, tenants, pool, surround):
-    surround(tenants)
-    cache = Cache(clock=clock)
-    loader = Held()
-
-    def ask(name):
-        tenant.name = name
-        return cache.get_or_load("k", lambda: (loader(), tenant.name)[1], timeout=PATIENCE)
-
-    leader = pool.submit(ask, "the leader's")
-    assert loader.is_running()
-    waiter = pool.submit(ask, "the waiter's")
-    until_waiting(2)
-    loader.release()
-    assert [leader.result(PATIENCE), waiter.result(PATIENCE)] == ["the leader's"] * 2
-    cache.close()
+    twin.get_or_load("k", lambda: tenant.name)
+    assert (cache.get("k"), tenants.made_in) == ("the caller's", [])
+    if isinstance(twin, InThreads):
+        refuse_threads(monkeypatch)
+        twin.get_or_load("j", lambda: tenant.name, timeout=PATIENCE)
+        assert cache.get("j") == "the caller's"
 
 
 def test_a_queued_refresh_keeps_the_context_of_its_caller_no_longer_than_its_load(cache, clock):
@@ -209,35 +172,12 @@ def test_a_queued_refresh_keeps_the_context_of_its_caller_no_longer_than_its_loa
 def test_with_the_switch_loads_run_in_the_threads_of_their_callers(make_twin, clock, load):
     cache, twin = make_twin(unreached)
     ran_in = []
-
-    def loader():
-        ran_in.append(threading.current_thread())
-        return "new"
-
     with loads_in_callers_thread():
-        load(twin, clock, loader)
+        load(twin, clock, lambda: ran_in.append(threading.current_thread()) or "new")
         # Without waiting for anything, since nothing runs in the background.
         assert cache.get("k") == "new"
     assert ran_in == [threading.current_thread()]
-
-
-def test_with_the_switch_a_refresh_in_a_task_is_part_of_that_task(clock):
-    cache = Cache(clock=clock, ttl=10)
-
-    async def main():
-        async def load():
-            await asyncio.sleep(0)
-            return asyncio.current_task()
-
-        await cache.aget_or_load("k", returns("old"), grace=50)
-        clock.advance(10)
-        with loads_in_callers_thread():
-            assert await cache.aget_or_load("k", load, grace=50) == "old"
-        assert cache.get("k") is asyncio.current_task()
-
-    asyncio.run(main())
-    assert_counts(cache, misses=1, stale_hits=1, hits=1, loads=2, refreshes=1, expirations=1)
-    cache.close()
+    assert cache.stats().refreshes == (load is not by_timeout)
 
 
 def test_with_the_switch_the_error_of_a_refresh_is_logged_and_an_interruption_reaches_the_caller(
@@ -258,13 +198,12 @@ def test_with_the_switch_the_error_of_a_refresh_is_logged_and_an_interruption_re
 
 def test_the_switch_ends_with_its_block_and_may_be_nested(cache, in_thread):
     def loads_here():
+        cache.delete("k")
         return cache.get_or_load("k", threading.current_thread, timeout=PATIENCE) is threading.current_thread()
 
     with loads_in_callers_thread():
         with loads_in_callers_thread():
             pass
         assert loads_here()
-        cache.delete("k")
         assert in_thread(loads_here).result(PATIENCE)
-        cache.delete("k")
     assert not loads_here()

@@ -2,6 +2,8 @@
 
 import threading
 
+import pytest
+
 from tests.engine.loading.harness import Held, assert_counts, returns, unreached
 from tests.waiting import PATIENCE, until, until_waiting, waiting
 from wheelcache.engine.loading.request import LoadPolicy
@@ -95,3 +97,28 @@ def test_a_caller_that_joins_after_a_delete_between_store_and_end_does_not_get_t
     assert leader.result(PATIENCE) == "old"
     assert late.result(PATIENCE) == "new"
     assert cache.get("k") == "new"
+
+
+# Values that are read beside the cache.
+
+
+class Incomparable:
+    def __eq__(self, other):
+        raise LookupError
+
+    __hash__ = None
+
+
+@pytest.mark.parametrize(
+    ("cached", "read", "stays"),
+    [(1, 1, True), (1, 2, False), (1, True, False), (Incomparable(), Incomparable(), False)],
+)
+def test_a_value_that_was_read_from_the_source_removes_another_one(cache, cached, read, stays):
+    cache.set("k", cached)
+    cache.engine.loads().reconcile("k", read)
+    assert ("k" in cache) == stays
+
+
+def test_a_value_that_is_loaded_while_another_caller_reads_the_source_is_not_stored(cache):
+    assert cache.get_or_load("k", lambda: cache.engine.loads().reconcile("k", 2) or 1) == 1
+    assert "k" not in cache

@@ -1,20 +1,20 @@
-"""``memoize`` of functions and coroutine functions: results by arguments."""
+"""``memoize`` of functions and coroutine functions: results by arguments. ``tests/backends`` has the promises that the
+frameworks' decorators share."""
 
 import asyncio
 import functools
 import gc
 import inspect
 import pickle
-import sys
-import threading
 import weakref
 
 import pytest
 
-from tests.engine.loading.harness import Held, outcome
+from tests.engine.loading.harness import Held
 from tests.runtime.background import is_idle, until_tasks_end
 from tests.waiting import PATIENCE, until, until_waiting
-from wheelcache import LoadTimeout, MemoStats
+from wheelcache import MemoStats
+from wheelcache.engine.loading.memoize import Groups
 
 pytestmark = pytest.mark.pairs(full="memoize", of="memoize")
 
@@ -111,6 +111,7 @@ def test_calls_with_the_same_arguments_have_the_same_value_and_others_do_not(mem
     assert len({id(value) for value in values}) == len(groups)
     calls = sum(map(len, groups))
     assert figures(memoized) == (calls - len(groups), len(groups), len(groups))
+    assert memoized.cache_stats().hit_ratio == 1 - len(groups) / calls
     for group in groups:
         (first, named), (last, last_named) = group[0], group[-1]
         assert memoized.cache_delete(*last, **last_named)
@@ -143,8 +144,7 @@ def test_a_key_function_makes_the_key_of_what_matters(memoize):
     assert page({"user": 1, "trace": 1}) is page({"user": 1, "trace": 2}, verbose=True)
     assert other(1) == "other"
     assert page.cache_delete({"user": 1})
-    assert page.cache_clear() == 0
-    assert other.cache_clear() == 1
+    assert (page.cache_clear(), other.cache_clear()) == (0, 1)
 
 
 class EqualToAll:
@@ -155,85 +155,65 @@ class EqualToAll:
         return 1
 
 
-EQUAL_TO_ALL = EqualToAll()
-
-
-class Name(str):
-    def __eq__(self, other):
-        return isinstance(other, Name) and self.lower() == other.lower()
-
-    def __hash__(self):
-        return hash(self.lower())
-
-
 def test_arguments_may_have_an_equality_of_their_own(memoize):
-    defaults = memoize()(lambda x, y=EQUAL_TO_ALL: object())
+    defaults = memoize()(lambda x, y=EqualToAll(): object())  # noqa: B008
     assert defaults(1) is defaults(1, EqualToAll())
-    names = memoize()(lambda name, times=1: object())
-    assert names(Name("a")) is names(Name("A")) is names(name=Name("A"), times=1)
-    assert names(Name("b")) is not names(Name("a"))
-    assert names.cache_delete(Name("A"))
-    assert names.cache_clear() == 1
+    assert defaults(1) is not defaults(2)
+    assert defaults.cache_delete(2, EqualToAll())
 
 
 # Functions that can be memoized.
 
 
-def test_methods_are_cached_by_instance_and_arguments(cache):
-    class Shop:
-        def __init__(self, factor):
-            self.factor = factor
-
-        @cache.memoize()
-        def price(self, item, tax=0):
-            return self.factor * (item + tax)
-
-    first, second = Shop(1), Shop(2)
-    assert [first.price(5), second.price(5), first.price(item=5, tax=0), second.price(5)] == [5, 10, 5, 10]
-    assert figures(Shop.price) == (2, 2, 2)
-    assert Shop.price.cache_delete(first, 5)
-    assert second.price.cache_delete(item=5)
-    assert not first.price.cache_delete(5)
-    assert second.price.uncached(5) == 10
-    assert second.price.cache_clear() == 0
-    assert second.price.cache_stats() == Shop.price.cache_stats()
-
-
 class Service:
-    """A class with a memoized method that ``pickle`` finds."""
+    """A class with memoized methods, in the body of which ``pickle`` finds them."""
+
+    def __init__(self, factor=1):
+        self.factor = factor
 
     def price(self, item, tax=0):
         """Return a price."""
-        return item + tax
+        return self.factor * (item + tax)
 
     async def stock(self, item):
         return item
 
 
-def test_a_memoized_method_is_like_any_other_method(cache, monkeypatch):
-    plain = Service().price
-    described = (inspect.getdoc(plain), plain.__doc__, plain.__module__, repr(plain).partition(" object")[0])
+@pytest.fixture
+def service(cache, monkeypatch):
     for name in ("price", "stock"):
         monkeypatch.setattr(Service, name, cache.memoize()(vars(Service)[name]))
-    one, other = Service(), Service()
-    assert (one.price == one.price, one.price == other.price, one.price == Service.price) == (True, False, False)
-    assert len({one.price, one.price, other.price}) == 2
-    assert one.price.__self__ is one
+    return Service
+
+
+def test_methods_are_cached_by_instance_and_arguments(service):
+    first, second = service(1), service(2)
+    assert [first.price(5), second.price(5), first.price(item=5, tax=0), second.price(5)] == [5, 10, 5, 10]
+    assert figures(service.price) == (2, 2, 2)
+    assert service.price.cache_delete(first, 5)
+    assert second.price.cache_delete(item=5)
+    assert not first.price.cache_delete(5)
+    assert second.price.uncached(5) == 10
+    assert second.price.cache_clear() == 0
+    assert second.price.cache_stats() == service.price.cache_stats()
+
+
+def test_a_memoized_method_is_like_any_other_method(service, monkeypatch):
+    one, other = service(), service()
+    assert (one.price == one.price, one.price == other.price, one.price == service.price) == (True, False, False)
+    assert (len({one.price, one.price, other.price}), one.price.__self__) == (2, one)
     assert weakref.WeakMethod(one.price)() == one.price
     assert inspect.signature(one.price) == inspect.signature(lambda item, tax=0: 0)
-    assert list(inspect.signature(Service.price).parameters) == ["self", "item", "tax"]
+    assert list(inspect.signature(service.price).parameters) == ["self", "item", "tax"]
     assert (one.price.__name__, one.price.__qualname__) == ("price", "Service.price")
-    assert Service.price.__doc__ == "Return a price."
-    shown = repr(one.price).partition(" object")[0]
-    assert (inspect.getdoc(one.price), one.price.__doc__, one.price.__module__, shown) == described
-    assert inspect.iscoroutinefunction(Service.stock)
-    assert inspect.iscoroutinefunction(one.stock)
-    assert pickle.loads(pickle.dumps(Service.price)) is Service.price
+    assert (inspect.getdoc(one.price), one.price.__doc__, one.price.__module__) == (*["Return a price."] * 2, __name__)
+    assert repr(one.price).startswith("<bound method Service.price of <")
+    assert all(map(inspect.iscoroutinefunction, (service.stock, one.stock)))
+    assert pickle.loads(pickle.dumps(service.price)) is service.price
     bound = pickle.loads(pickle.dumps(one.price))
     assert (type(bound.__self__), bound(5)) == (Service, 5)
-    monkeypatch.setattr(Service, "of_another", other.price, raising=False)
+    monkeypatch.setattr(service, "of_another", other.price, raising=False)
     assert one.of_another == other.price
-    assert super(Service, one).__repr__ is not None
 
 
 def test_objects_that_are_compared_by_identity_are_reported_once_per_method(cache, caplog):
@@ -251,30 +231,25 @@ def test_objects_that_are_compared_by_identity_are_reported_once_per_method(cach
         def of_class(cls, page):
             return [page]
 
-    views = [View() for _ in range(100)]
-    assert [views[0].body(page) for page in range(100)] == [[page] for page in range(100)]
-    assert caplog.messages == []
-    for view in views:
-        view.body(1)
-        view.head(1)
-        view.of_class(view)
-    assert figures(View.head) == (99, 1, 1)
+    views = [View() for _ in range(10)]
+    for view in views[:9]:
+        for _ in range(2):
+            view.body(1), view.head(1), view.of_class(view)
+    assert caplog.messages == [], "there are nine"
+    for _ in range(2):
+        views[9].body(1), views[0].body(2)
+    assert figures(View.head) == (17, 1, 1)
     (line,) = caplog.messages
     assert line.startswith(f"The results of {__name__}.{View.body.__qualname__}() are kept for each of many objects")
     assert "Give memoize a key=" in line
 
 
-def test_an_instance_lives_as_long_as_its_entry_and_no_longer(cache, clock):
-    class Shop:
-        @cache.memoize()
-        def price(self):
-            return 1
-
+def test_an_instance_lives_as_long_as_its_entry_and_no_longer(cache, clock, service):
     cache.on_removal = None
-    shop = Shop()
-    shop.price()
-    reference = weakref.ref(shop)
-    del shop
+    instance = service()
+    instance.price(1)
+    reference = weakref.ref(instance)
+    del instance
     gc.collect()
     assert reference() is not None
     clock.advance(10)
@@ -321,29 +296,11 @@ def test_classes_partials_and_objects_that_can_be_called_are_memoized_apart(cach
     functions += [cache.memoize()(functools.partial(lambda n, x: n + x, n)) for n in (3, 4)]
     for _ in range(2):
         assert [function(10) for function in functions] == [11, 12, 13, 14]
+    assert functions[1].cache_clear() == 1
     memoized = cache.memoize()(Adder)
     assert memoized(1) is memoized(n=1)
     assert memoized(1) is not memoized(2)
     assert [cache.memoize()(len)("abc") for _ in range(2)] == [3, 3]
-
-
-def test_coroutine_functions_stay_what_they_are_and_objects_whose_call_is_one_are_awaited(cache):
-    class Doubles:
-        calls = 0
-
-        async def __call__(self, number):
-            self.calls += 1
-            return 2 * number
-
-    assert inspect.iscoroutinefunction(cache.memoize()(Doubles.__call__))
-    doubles = Doubles()
-    memoized = cache.memoize()(doubles)
-
-    async def twice():
-        return await memoized(3), await memoized(3)
-
-    assert asyncio.run(twice()) == (6, 6)
-    assert doubles.calls == 1
 
 
 def generator():
@@ -358,12 +315,9 @@ async def async_generator():
     ("thing", "message"),
     [
         *((above(len), "decorate a function, below any other decorators") for above in (classmethod, staticmethod)),
-        (property(len), "memoize must decorate a function, below any other decorators, not <"),
-        *((thing, "memoize must decorate a function") for thing in (5, "f", None, object())),
-        *(
-            (each, "with reusable results, not the generator")
-            for each in (generator, async_generator, functools.partial(generator))
-        ),
+        *((thing, "memoize must decorate a function, below any other decorators, not") for thing in (property(len), 5)),
+        (generator, "with reusable results, not the generator"),
+        (async_generator, "with reusable results, not the generator"),
         (max, "give memoize a key="),
     ],
 )
@@ -371,13 +325,8 @@ def test_what_cannot_be_memoized_is_refused(cache, thing, message):
     with pytest.raises(TypeError, match=message):
         cache.memoize()(thing)
     assert cache.memoize(key=lambda *numbers: numbers)(max)(1, 3, 2) == 3
-
-
-def test_wrong_options_are_errors_when_the_function_is_decorated(cache):
     with pytest.raises(TypeError, match="key must be"):
         cache.memoize(key=5)
-    with pytest.raises(TypeError, match=r"@cache.memoize\(\), not @cache.memoize on <function"):
-        cache.memoize(generator)
 
 
 def test_the_function_keeps_its_name_its_doc_and_its_signature_and_can_be_called_uncached(cache):
@@ -396,56 +345,7 @@ def test_the_function_keeps_its_name_its_doc_and_its_signature_and_can_be_called
     assert memoized.cache_stats() == MemoStats(hits=0, misses=0, hit_ratio=0.0, calls=0)
 
 
-def test_functions_of_the_same_name_and_caches_are_kept_apart(make):
-    def multiplied_by(cache, n):
-        @cache.memoize()
-        def function(x):
-            return n * x
-
-        return function
-
-    first, second = make(), make()
-    memoized = [multiplied_by(first, 1), multiplied_by(first, 2), multiplied_by(second, 3)]
-    first.set(5, "set")
-    first.set((5,), "set")
-    for _ in range(2):
-        assert [function(5) for function in memoized] == [5, 10, 15]
-    assert memoized[0].cache_clear() == 1
-    assert memoized[0].cache_clear() == 0
-    assert [function(5) for function in memoized] == [5, 10, 15]
-    assert [figures(function) for function in memoized] == [(1, 2, 2), (2, 1, 1), (2, 1, 1)]
-    assert memoized[0].cache_stats().hit_ratio == 1 / 3
-    assert first.get(5) == first.get((5,)) == "set"
-
-
 # Values.
-
-
-def test_a_value_lasts_for_its_ttl_and_a_none_for_its_own(clock, memoize):
-    given, by_default = memoize(ttl=3)(lambda: clock()), memoize()(lambda: clock())
-    none, negative = memoize()(lambda: None), memoize(negative_ttl=2)(lambda: None)
-    for now, expected in ((0, (0, 0)), (2, (0, 0)), (3, (3, 0)), (10, (10, 10))):
-        clock.advance(now - clock())
-        assert (given(), by_default()) == expected
-        assert none() is negative() is None
-    assert [each.cache_stats().calls for each in (none, negative)] == [2, 3]
-
-
-def test_exceptions_are_raised_as_they_are_and_not_kept(memoize):
-    errors = [LookupError("first"), TypeError("second")]
-
-    def function():
-        if errors:
-            raise errors[0]
-        return "value"
-
-    memoized = memoize()(function)
-    while errors:
-        with pytest.raises(type(errors[0])) as caught:
-            memoized()
-        assert caught.value is errors.pop(0)
-    assert memoized() == "value"
-    assert figures(memoized) == (0, 3, 3)
 
 
 def test_grace_and_refresh_ahead_are_as_for_take_and_a_stale_hit_is_a_hit(cache, clock, memoize):
@@ -460,23 +360,6 @@ def test_grace_and_refresh_ahead_are_as_for_take_and_a_stale_hit_is_a_hit(cache,
     assert found == [0, 0, 6, 6, 16]
     assert figures(memoized) == (4, 1, 3)
     assert (cache.stats().hits + cache.stats().stale_hits, cache.stats().misses) == (4, 1)
-
-
-def test_fail_safe_and_timeout_are_as_for_take(clock, cache):
-    results = [LookupError(), "old"]
-    safe = cache.memoize(grace=50, fail_safe=50)(lambda: outcome(results.pop()))
-    for _ in range(3):
-        assert safe() == "old"
-        assert until(is_idle)
-        clock.advance(5)
-    assert results == []
-    held = Held("late")
-    timed = cache.memoize(timeout=0.02, key=lambda: 1)(held)
-    with pytest.raises(LoadTimeout):
-        timed()
-    held.release()
-    assert until(is_idle)
-    assert timed() == "late"
 
 
 def test_recursion_computes_each_value_once_and_leaves_nothing_that_waits_if_it_ends_in_an_error(cache):
@@ -497,9 +380,6 @@ def test_recursion_computes_each_value_once_and_leaves_nothing_that_waits_if_it_
     assert [function(n) for n in range(1000)] == list(range(1000))
 
 
-# Forgetting.
-
-
 @pytest.mark.parametrize("forget", [lambda f: f.cache_clear(), lambda f: f.cache_delete(1)], ids=["clear", "delete"])
 def test_what_is_computed_while_it_is_forgotten_is_not_stored(cache, pool, forget):
     held = Held()
@@ -514,35 +394,14 @@ def test_what_is_computed_while_it_is_forgotten_is_not_stored(cache, pool, forge
     assert function(1) is late.result()
 
 
-def test_a_load_that_ends_in_the_middle_of_a_clearing_is_forgotten_too(cache, pool):
-    began, go = threading.Semaphore(0), threading.Semaphore(0)
-
-    @cache.memoize()
-    def function(x):
-        began.release()
-        assert go.acquire(timeout=PATIENCE)
-        return "old"
-
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        for _ in range(150):
-            load = pool.submit(function, 1)
-            assert began.acquire(timeout=PATIENCE)
-            go.release()
-            function.cache_clear()
-            load.result(PATIENCE)
-    finally:
-        sys.setswitchinterval(before)
-    # The wheel thread may still have to free the last value, so the number of entries shows nothing.
-    assert figures(function) == (0, 150, 150)
-
-
-def test_the_figures_are_exact_under_many_threads(cache, together):
-    function = cache.memoize()(lambda x: x)
-    together(lambda _: [function(i % 50) for i in range(300)])
-    stats = function.cache_stats()
-    assert stats.hits + stats.misses == 9_600
-    assert stats.calls == 50
-    assert stats.hit_ratio == stats.hits / 9_600
-    assert cache.stats().hits == stats.hits
+def test_keys_of_functions_whose_names_may_differ_between_processes_are_not_portable():
+    groups = Groups()
+    assert [groups.add(name) for name in ("f()", "f()", "g()", "<locals>.h()")] == [
+        "f()",
+        "f()#2",
+        "g()",
+        "<locals>.h()",
+    ]
+    portable = [groups.is_portable((name, 1)) for name in ("f()", "f()#2", "g()", "<locals>.h()", "<other>")]
+    assert portable == [False, False, True, False, True]
+    assert groups.is_portable("f()")

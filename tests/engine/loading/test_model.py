@@ -2,11 +2,7 @@
 
 import asyncio
 import itertools
-import random
-import threading
-import time
 from collections import Counter
-from functools import partial
 
 import pytest
 from hypothesis import settings
@@ -14,9 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.engine import invariants
-from tests.runtime.background import is_idle
-from tests.waiting import THREADS, until
-from wheelcache import Cache, LoadTimeout, ManualClock
+from wheelcache import Cache, ManualClock
 
 KEYS = st.integers(0, 1)
 TTLS = st.sampled_from([1, 4])
@@ -236,63 +230,3 @@ def nothing_is_logged(caplog):
 
 Loading.TestCase.settings = settings(max_examples=100, stateful_step_count=40)
 TestLoading = pytest.mark.usefixtures("nothing_is_logged")(Loading.TestCase)
-
-
-def test_threads_never_load_a_key_twice_at_once_and_none_is_lost(together):
-    clock = ManualClock()
-    cache = Cache(clock=clock, jitter=0, max_entries=3)
-    numbers, asked, returned, raised = (itertools.count(1) for _ in range(4))
-    loading = [threading.Lock() for _ in range(3)]
-    writing = [threading.Lock() for _ in range(3)]
-    last_write = [0] * 3
-    two_at_once = []
-
-    def load(key, pause, fails):
-        if not loading[key].acquire(blocking=False):
-            two_at_once.append(key)
-        number = next(numbers)
-        time.sleep(pause)
-        loading[key].release()
-        next(raised if fails else returned)
-        if fails:
-            raise LoadFailed
-        return number
-
-    def work(worker):
-        choose = random.Random(worker)
-        for _ in range(100):
-            key = choose.randrange(3)
-            what = choose.random()
-            if what < 0.16:
-                with writing[key]:
-                    number = next(numbers)
-                    cache.set(key, number, 5) if what < 0.08 else cache.delete(key)
-                    last_write[key] = number
-            elif what < 0.3:
-                clock.advance(choose.random() * 3)
-            else:
-                oldest = last_write[key]
-                grace = choose.choice((None, 2, 8))
-                loader = partial(load, key, choose.choice((0, 0, 0.002)), choose.random() < 0.2)
-                next(asked)
-                try:
-                    number = cache.get_or_load(
-                        key,
-                        loader,
-                        choose.choice((1, 5)),
-                        grace=grace,
-                        refresh_ahead=choose.choice((None, 0.5)),
-                        fail_safe=choose.choice((None, 2, 8)),
-                        timeout=choose.choice((None, None, 0.001, 60)),
-                    )
-                except (LoadFailed, LoadTimeout):
-                    continue
-                assert number >= oldest, "older than what was written before the call"
-
-    assert together(work) == [None] * THREADS
-    assert until(is_idle)
-    assert two_at_once == []
-    invariants.check(cache)
-    stats = cache.stats()
-    assert stats.requests == next(asked) - 1
-    assert (stats.loads, stats.load_failures) == (next(returned) - 1, next(raised) - 1)

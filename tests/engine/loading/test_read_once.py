@@ -30,36 +30,26 @@ async def generator_in_coroutine():
     return generator()
 
 
-OPTIONS = [{}, {"ttl": lambda value: 5}, {"timeout": 5}, {"grace": 5}]
-
-
-def with_previous(function):
-    return lambda previous: function()
+KINDS = pytest.mark.parametrize(
+    ("function", "message"), [(coroutine, AWAIT), (generator, f"<generator .*{LIST}"), (async_generator, LIST)]
+)
+OPTIONS = pytest.mark.parametrize("options", [{}, {"ttl": lambda value: 5}, {"timeout": 5}, {"grace": 5}])
 
 
 @pytest.mark.pairs
-@pytest.mark.parametrize("options", OPTIONS, ids=["", "ttl of the value", "timeout", "grace"])
-@pytest.mark.parametrize("wrap", [lambda function: lambda: function(), with_previous], ids=["", "previous"])
-@pytest.mark.parametrize(
-    ("function", "message"), [(coroutine, AWAIT), (generator, f"<generator .*{LIST}"), (async_generator, LIST)]
-)
-def test_a_thread_stores_no_result_that_can_be_read_only_once(cache, function, message, wrap, options):
+@OPTIONS
+@KINDS
+@pytest.mark.parametrize("wrap", [lambda function: function, lambda function: lambda previous: function()])
+def test_no_load_stores_a_result_that_can_be_read_only_once(cache, function, message, wrap, options):
     async def forgets_to_await():
         cache.get_or_load("k", wrap(function), **options)
 
-    with pytest.raises(TypeError, match=message):
-        cache.get_or_load("k", wrap(function), **options)
-    with pytest.raises(TypeError, match=message):
-        asyncio.run(forgets_to_await())
-    assert "k" not in cache
-    assert cache.get_or_load("k", lambda: 2) == 2
-
-
-@pytest.mark.parametrize("options", OPTIONS, ids=["", "ttl of the value", "timeout", "grace"])
-@pytest.mark.parametrize("function", [generator, async_generator, generator_in_coroutine])
-def test_a_task_stores_no_generator(cache, function, options):
+    for load in (lambda: cache.get_or_load("k", wrap(function), **options), lambda: asyncio.run(forgets_to_await())):
+        with pytest.raises(TypeError, match=message):
+            load()
+    awaited = generator_in_coroutine if function is coroutine else function
     with pytest.raises(TypeError, match=LIST):
-        asyncio.run(cache.aget_or_load("k", function, **options))
+        asyncio.run(cache.aget_or_load("k", awaited, **options))
     assert "k" not in cache
     assert asyncio.run(cache.aget_or_load("k", coroutine, **options)) == 1
 
@@ -83,28 +73,22 @@ WRITES = {
     "set_many": lambda cache, value: cache.set_many({"j": 1, "k": value}),
     "set_many of many batches": lambda cache, value: cache.set_many(dict.fromkeys(range(3000)) | {"k": value}),
     "set_many with tags": lambda cache, value: cache.set_many({"j": 1, "k": value}, tags=("t",)),
+    "update": lambda cache, value: (cache.set("k", 1), cache.update("k", lambda old: cache.delete("k") and value)),
 }
 
 
 @pytest.mark.pairs
 @pytest.mark.parametrize("plain", [True, False], ids=["plain", "listener"])
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
-@pytest.mark.parametrize("value", [coroutine, generator, async_generator])
-def test_no_write_stores_a_value_that_can_be_read_only_once(plain, write, value):
-    made = value()
+@KINDS
+def test_no_write_stores_a_value_that_can_be_read_only_once(plain, write, function, message):
+    made = function()
     with closing(Cache(on_removal=None if plain else returns(None))) as cache:
-        with pytest.raises(TypeError, match=AWAIT if value is coroutine else LIST):
+        with pytest.raises(TypeError, match=message):
             write(cache, made)
         # Nothing else was stored either, and the coroutine was closed.
         assert cache.keys() == []
-    assert value is not coroutine or made.cr_frame is None
-
-
-def test_no_update_stores_a_coroutine_and_the_old_value_stays(cache):
-    cache.set("k", 1)
-    with pytest.raises(TypeError, match=AWAIT):
-        cache.update("k", lambda old: coroutine())
-    assert cache.get("k") == 1
+    assert function is not coroutine or made.cr_frame is None
 
 
 class Awaitable:

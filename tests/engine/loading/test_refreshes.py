@@ -7,7 +7,7 @@ from contextvars import ContextVar, copy_context
 
 import pytest
 
-from tests.engine.loading.harness import HeldInTasks, assert_counts, returns, unreached
+from tests.engine.loading.harness import HeldInTasks, assert_counts, outcome, returns, unreached
 from tests.runtime.background import full, is_idle, refuse_threads, until_tasks_end
 from tests.waiting import PATIENCE, until
 from wheelcache import CacheClosed
@@ -21,10 +21,16 @@ def no_threads():
         yield
 
 
-@pytest.mark.parametrize("hindered", [lambda: full(refresh_pool), no_threads], ids=["full queue", "no threads"])
-def test_refreshes_that_cannot_start_are_dropped_and_counted_and_tried_again(cache, clock, hindered):
+@pytest.fixture
+def stale(cache, clock):
+    """The value of "k" is stale, and has a grace of 50 seconds."""
     cache.get_or_load("k", returns("old"), grace=50)
     clock.advance(10)
+
+
+@pytest.mark.usefixtures("stale")
+@pytest.mark.parametrize("hindered", [lambda: full(refresh_pool), no_threads], ids=["full queue", "no threads"])
+def test_refreshes_that_cannot_start_are_dropped_and_counted_and_tried_again(cache, hindered):
     with hindered():
         assert cache.get_or_load("k", unreached, grace=50) == "old"
     assert_counts(cache, misses=1, stale_hits=1, loads=1, refreshes_dropped=1)
@@ -72,33 +78,29 @@ def test_loads_in_the_background_run_in_a_copy_of_their_callers_context(cache, c
     assert colour.get() == "none"
 
 
-def test_a_refresh_that_a_loader_starts_is_no_part_of_that_load(cache, clock):
+def test_a_refresh_that_a_loader_starts_is_no_part_of_that_load(cache, clock, stale):
     """The function may load the same key: no load waits for it."""
-    cache.get_or_load("inner", returns("old"), grace=50)
-    clock.advance(10)
 
     def refresh():
         return cache.get_or_load("outer", unreached)
 
-    assert cache.get_or_load("outer", lambda: cache.get_or_load("inner", refresh, grace=50)) == "old"
-    assert until(lambda: cache.get("inner") == "old")
+    assert cache.get_or_load("outer", lambda: cache.get_or_load("k", refresh, grace=50)) == "old"
+    assert until(lambda: cache.get("k") == "old")
 
 
+@pytest.mark.usefixtures("stale")
 @pytest.mark.parametrize("write", ["set", "delete"])
-def test_a_refresh_that_finds_its_entry_written_when_it_begins_loads_nothing(cache, clock, write):
-    cache.get_or_load("k", returns("old"), grace=5)
-    clock.advance(10)
+def test_a_refresh_that_finds_its_entry_written_when_it_begins_loads_nothing(cache, write):
     with full(refresh_pool, places=1):
-        assert cache.get_or_load("k", unreached, grace=5) == "old"
+        assert cache.get_or_load("k", unreached, grace=50) == "old"
         assert cache.set("k", "newer") if write == "set" else not cache.delete("k")
     assert until(is_idle)
     assert (cache.stats().refreshes, cache.stats().loads, cache.stats().load_failures) == (1, 1, 0)
     assert cache.get("k") == ("newer" if write == "set" else None)
 
 
-def test_closing_a_cache_while_it_refreshes_is_quiet(cache, clock, twin, caplog):
-    twin.get_or_load("k", returns("old"), grace=50)
-    clock.advance(10)
+@pytest.mark.usefixtures("stale")
+def test_closing_a_cache_while_it_refreshes_is_quiet(cache, twin, caplog):
     loader = twin.held("new")
     assert twin.get_or_load("k", loader, grace=50) == "old"
     assert loader.is_running()
@@ -120,13 +122,13 @@ class Broken(logging.Handler):
 
 
 @pytest.mark.parametrize("broken", ["loader", "listener", "log handler"])
-def test_what_raises_in_the_background_keeps_no_caller_waiting(make, clock, pool, monkeypatch, broken):
+def test_an_exception_in_the_background_keeps_no_caller_waiting(make, clock, pool, monkeypatch, broken):
     cache = make(on_removal=raise_exit if broken == "listener" else None)
     if broken == "log handler":
         monkeypatch.setattr(logging.getLogger("wheelcache"), "handlers", [Broken()])
     cache.get_or_load("k", returns("old"), grace=50)
     clock.advance(10)
-    loader = returns(LookupError()) if broken != "loader" else raise_exit
+    loader = raise_exit if broken == "loader" else lambda: outcome(LookupError())
     assert cache.get_or_load("k", loader, grace=50) == "old"
     assert until(is_idle)
     assert cache.stats().load_failures == 1
@@ -142,15 +144,14 @@ def cancel_all(loop):
     loop.run_until_complete(asyncio.sleep(0))
 
 
-@pytest.mark.parametrize("policy", [{}, {"grace": 5}], ids=["loads", "refreshes"])
+@pytest.mark.usefixtures("stale")
+@pytest.mark.parametrize("policy", [{}, {"grace": 50}], ids=["loads", "refreshes"])
 @pytest.mark.parametrize("loop_is", ["left", "cancelled", "closed"])
-def test_a_refresh_whose_loop_runs_no_more_keeps_no_caller_waiting(cache, clock, pool, loop_is, policy):
+def test_a_refresh_whose_loop_runs_no_more_keeps_no_caller_waiting(cache, pool, loop_is, policy):
     """A loop that was left, when ``run_until_complete`` returned, might be run again."""
-    cache.get_or_load("k", returns("old"), grace=5)
-    clock.advance(10)
     loader = HeldInTasks()
     loop = asyncio.new_event_loop()
-    assert loop.run_until_complete(cache.aget_or_load("k", loader, grace=5)) == "old"
+    assert loop.run_until_complete(cache.aget_or_load("k", loader, grace=50)) == "old"
     loop.run_until_complete(loader.began.wait())
     if loop_is == "cancelled":
         cancel_all(loop)
@@ -163,22 +164,3 @@ def test_a_refresh_whose_loop_runs_no_more_keeps_no_caller_waiting(cache, clock,
         cancel_all(loop)
         loop.close()
     assert cache.get("k") == "new"
-
-
-def test_refreshes_that_were_left_with_their_loops_take_no_place_of_others(cache, clock):
-    keys = range(QUEUE + 1)
-    for key in keys:
-        cache.get_or_load(key, returns("old"), grace=100)
-    clock.advance(11)
-
-    async def begin_refreshes(keys):
-        for key in keys:
-            assert await cache.aget_or_load(key, asyncio.Event().wait, grace=100) == "old"
-
-    loops = [asyncio.new_event_loop() for _ in range(2)]
-    loops[0].run_until_complete(begin_refreshes(keys[:QUEUE]))
-    loops[1].run_until_complete(begin_refreshes(keys[QUEUE:]))
-    assert (cache.stats().refreshes, cache.stats().refreshes_dropped) == (QUEUE + 1, 0)
-    for loop in loops:
-        cancel_all(loop)
-        loop.close()

@@ -4,76 +4,57 @@ import asyncio
 import gc
 import threading
 import weakref
-from unittest.mock import Mock
 
 import pytest
 
-from tests.engine.loading.harness import Held, HeldInTasks, assert_counts, returns, unreached
+from tests.engine.loading.harness import Held, assert_counts, outcome, returns, unreached
 from tests.waiting import PATIENCE, auntil_waiting, until, until_waiting
 from wheelcache import CacheClosed, LoadDeadlock, RemovalCause
 from wheelcache.engine.loading.request import Unstored
 
 
-def test_one_caller_loads_and_all_get_the_very_value(cache, pool):
+@pytest.fixture
+def ask(cache, pool):
+    """Call ``get_or_load`` in threads, as many at once. Return their futures, when all but the leader wait."""
+
+    def ask(loader, callers=1, waiting=None, **policy):
+        asked = [pool.submit(cache.get_or_load, "k", loader, **policy) for _ in range(callers)]
+        until_waiting(callers - 1 if waiting is None else waiting)
+        return asked
+
+    return ask
+
+
+def results(callers):
+    return [caller.result(PATIENCE) for caller in callers]
+
+
+def test_one_caller_loads_and_all_get_the_very_value(cache, ask):
     loader = Held([1])
-    callers = [pool.submit(cache.get_or_load, "k", loader) for _ in range(32)]
-    until_waiting(31)
+    callers = ask(loader, 32)
     loader.release()
-    assert {id(caller.result(PATIENCE)) for caller in callers} == {id(loader.value)}
+    assert {id(value) for value in results(callers)} == {id(loader.value)}
     assert loader.calls == 1
     assert cache.get("k") is loader.value
     assert_counts(cache, hits=1, misses=32, loads=1, coalesced=31)
 
 
-def test_what_the_loader_raises_reaches_all_and_is_not_stored(cache, pool):
-    loader = Held(LookupError("no"))
-    callers = [pool.submit(cache.get_or_load, "k", loader) for _ in range(8)]
-    until_waiting(7)
-    loader.release()
-    raised = [caller.exception(PATIENCE) for caller in callers]
-    assert [*map(repr, raised)] == [repr(loader.value)] * 8
-    assert loader.value in raised
-    assert_counts(cache, misses=8, load_failures=1)
-    assert cache.get_or_load("k", returns("next")) == "next"
-
-
-def test_what_the_weigher_raises_reaches_all(make, pool):
-    cache = make(max_weight=5, weigher=lambda key, value: -1)
-    loader = Held("heavy")
-    callers = [pool.submit(cache.get_or_load, "k", loader) for _ in range(2)]
-    until_waiting()
-    loader.release()
-    for caller in callers:
-        with pytest.raises(ValueError, match="the result of the weigher"):
-            caller.result(PATIENCE)
-
-
-def test_what_is_not_to_be_stored_reaches_every_waiter_and_counts_as_a_load(cache, pool):
+def test_a_value_that_is_not_to_be_stored_reaches_every_waiter_and_counts_as_a_load(cache, ask):
     loader = Held(Unstored("for you"))
-    callers = [pool.submit(cache.get_or_load, "k", loader) for _ in range(3)]
-    until_waiting(2)
+    callers = ask(loader, 3)
     loader.release()
-    assert [caller.result(PATIENCE) for caller in callers] == ["for you"] * 3
+    assert results(callers) == ["for you"] * 3
     assert_counts(cache, misses=3, loads=1, coalesced=2)
     assert "k" not in cache
 
 
-def test_loaders_of_different_keys_never_wait_for_each_other(cache, pool):
-    both = threading.Barrier(2)
-    loads = [pool.submit(cache.get_or_load, key, lambda: both.wait(PATIENCE)) for key in "ab"]
-    assert sorted(load.result(PATIENCE) for load in loads) == [0, 1]
-
-
 def test_load_seconds_add_up_on_the_caches_clock(cache, clock):
-    def loader():
-        clock.advance(1.5)
-        return 1
-
-    cache.get_or_load("a", loader)
+    for seconds in (1.5, 0.25):
+        cache.get_or_load(f"{seconds}", lambda seconds=seconds: clock.advance(seconds))
     with pytest.raises(ZeroDivisionError):
-        cache.get_or_load("b", lambda: loader() / 0)
+        cache.get_or_load("b", lambda: clock.advance(1) or 1 / 0)
     stats = cache.stats()
-    assert (stats.loads, stats.load_failures, stats.load_seconds) == (1, 1, 3.0)
+    assert (stats.loads, stats.load_failures, stats.load_seconds) == (2, 1, 2.75)
 
 
 def test_a_listener_may_look_up_the_key_that_was_loaded(make, clock, ticks):
@@ -98,55 +79,32 @@ WRITES = {
     "set_many": lambda cache: cache.set_many({"k": "written"}),
     "delete": lambda cache: cache.delete("k"),
     "delete_many": lambda cache: cache.delete_many(["k"]),
-    "pop": lambda cache: cache.pop("k", None),
     "clear": lambda cache: cache.clear(),
 }
 STORES = ("set", "add", "set_many")
 
 
 @pytest.mark.parametrize("write", WRITES)
-def test_what_is_written_while_a_loader_runs_wins_and_later_callers_get_nothing_older(cache, pool, write):
+def test_what_is_written_while_a_loader_runs_wins_and_later_callers_get_nothing_older(cache, ask, write):
     loader, fresh = Held("old"), Held("new")
-    early = [pool.submit(cache.get_or_load, "k", loader) for _ in range(3)]
-    until_waiting(2)
+    early = ask(loader, 3)
     WRITES[write](cache)
-    late = [pool.submit(cache.get_or_load, "k", fresh) for _ in range(3)]
+    late = ask(fresh, 3, waiting=2 if write in STORES else 5)
     if write not in STORES:
         # They do not load while the first one does, and then one of them loads.
-        until_waiting(5)
         assert fresh.calls == 0
         loader.release()
         assert fresh.is_running()
         fresh.release()
     expected = "written" if write in STORES else "new"
-    assert [each.result(PATIENCE) for each in late] == [expected] * 3
+    assert results(late) == [expected] * 3
     loader.release()
-    assert [each.result(PATIENCE) for each in early] == ["old"] * 3
+    assert results(early) == ["old"] * 3
     assert fresh.calls == (write not in STORES)
     assert cache.get("k") == expected
 
 
-def test_a_delete_just_before_the_value_is_stored_keeps_it_out(make):
-    cache = make(max_weight=5, weigher=lambda key, value: cache.delete("k") or 1)
-    assert cache.get_or_load("k", returns("old")) == "old"
-    assert "k" not in cache
-
-
 # Tasks, and leaders that leave.
-
-
-def test_tasks_and_threads_share_a_load(cache, pool):
-    async def main():
-        loader = HeldInTasks("loaded")
-        tasks = [asyncio.create_task(cache.aget_or_load("k", loader)) for _ in range(50)]
-        await asyncio.sleep(0)
-        thread = asyncio.wrap_future(pool.submit(cache.get_or_load, "k", unreached))
-        await auntil_waiting(50)
-        loader.release()
-        assert await asyncio.gather(*tasks, thread) == ["loaded"] * 51
-        return loader.calls
-
-    assert asyncio.run(main()) == 1
 
 
 def test_a_cancelled_waiter_takes_none_with_it_and_a_cancelled_leader_hands_over(cache):
@@ -168,8 +126,8 @@ def test_a_cancelled_waiter_takes_none_with_it_and_a_cancelled_leader_hands_over
         for _ in range(10):
             await asyncio.sleep(0)
         go.set()
-        results = await asyncio.gather(*tasks, return_exceptions=True)
-        return loads, [type(each) for each in results[:2]], results[2:]
+        found = await asyncio.gather(*tasks, return_exceptions=True)
+        return loads, [type(each) for each in found[:2]], found[2:]
 
     cancelled = asyncio.CancelledError
     assert asyncio.run(main()) == (["leader", "heir"], [cancelled, cancelled], ["loaded", "loaded"])
@@ -177,55 +135,42 @@ def test_a_cancelled_waiter_takes_none_with_it_and_a_cancelled_leader_hands_over
 
 
 @pytest.mark.parametrize("policy", [{}, {"timeout": PATIENCE}], ids=["", "timed"])
-def test_a_leader_that_exits_hands_over_to_one_waiter(cache, pool, policy):
+def test_a_leader_that_exits_hands_over_to_one_waiter(ask, policy):
     loader, heir = Held(SystemExit()), Held("heir")
-    leader = pool.submit(cache.get_or_load, "k", loader, **policy)
+    (leader,) = ask(loader, waiting=int(bool(policy)), **policy)
     assert loader.is_running()
-    heirs = [pool.submit(cache.get_or_load, "k", heir) for _ in range(4)]
-    until_waiting(5 if policy else 4)
+    heirs = ask(heir, 4, waiting=4 + bool(policy))
     loader.release()
     heir.release()
-    assert [each.result(PATIENCE) for each in heirs] == ["heir"] * 4
+    assert results(heirs) == ["heir"] * 4
     assert heir.calls == 1
     assert isinstance(leader.exception(PATIENCE), SystemExit)
 
 
-def test_closing_a_cache_lets_no_caller_wait_for_ever(cache, pool):
+def test_closing_a_cache_lets_no_caller_wait_for_ever(cache, ask):
     loader = Held("late")
-    callers = [pool.submit(cache.get_or_load, "k", loader) for _ in range(2)]
-    until_waiting()
+    callers = ask(loader, 2)
     cache.close()
     loader.release()
     assert [type(caller.exception(PATIENCE)) for caller in callers] == [CacheClosed] * 2
 
 
-def test_a_turn_whose_loop_was_left_is_replaced(cache):
-    loop = asyncio.new_event_loop()
-    leader = loop.create_task(cache.aget_or_load("k", asyncio.Event().wait))
-    loop.run_until_complete(asyncio.sleep(0))
-    assert cache.get_or_load("k", returns("new")) == "new"
-    leader.cancel()
-    loop.run_until_complete(asyncio.sleep(0))
-    loop.close()
-    assert cache.get("k") == "new"
-
-
 @pytest.mark.parametrize("timeout", [None, PATIENCE])
 @pytest.mark.parametrize("raised", [StopIteration, StopAsyncIteration, GeneratorExit])
-def test_what_generators_use_for_themselves_reaches_a_caller(cache, raised, timeout):
-    loader = Mock(side_effect=raised)
+def test_exceptions_that_generators_use_for_themselves_reach_a_caller(cache, raised, timeout):
+    calls = []
     with pytest.raises(raised):
-        cache.get_or_load("k", loader, timeout=timeout)
-    assert loader.call_count == 1
+        cache.get_or_load("k", lambda: calls.append(1) or outcome(raised()), timeout=timeout)
+    assert calls == [1]
     assert cache.get_or_load("k", returns(1)) == 1
 
 
-def test_a_stop_iteration_of_a_thread_reaches_the_tasks_that_wait(cache, pool):
+def test_a_stop_iteration_of_a_thread_reaches_the_tasks_that_wait(cache, ask):
     """Check an exception that asyncio futures refuse to raise: it left the task waiting forever."""
     loader = Held(StopIteration())
 
     async def main():
-        leading = pool.submit(cache.get_or_load, "k", loader)
+        (leading,) = ask(loader)
         assert loader.is_running()
         waiting = asyncio.create_task(cache.aget_or_load("k", unreached))
         await auntil_waiting()
@@ -240,24 +185,19 @@ def test_a_stop_iteration_of_a_thread_reaches_the_tasks_that_wait(cache, pool):
 # Waits that could never end.
 
 
-def test_a_loader_that_takes_its_own_key_is_refused(cache):
+def test_a_loader_that_takes_its_own_key_is_refused_and_others_are_not(cache):
+    async def in_a_task():
+        return await asyncio.create_task(cache.aget_or_load("k", unreached))
+
     with pytest.raises(LoadDeadlock, match="loader of 'k' needs 'k', itself or through other loaders"):
         cache.get_or_load("k", lambda: cache.get_or_load("k", unreached))
     with pytest.raises(LoadDeadlock, match="loader of 'a' needs 'a', itself or through other loaders"):
         cache.get_or_load("a", lambda: cache.get_or_load("b", lambda: cache.get_or_load("a", unreached)))
-    assert cache.get_or_load("a", returns(1)) == 1
-
-
-def test_a_loader_may_take_other_keys_and_not_its_own_in_a_task_of_its_own(cache):
-    async def main():
-        async def own_key_in_a_task():
-            return await asyncio.create_task(cache.aget_or_load("k", unreached))
-
-        with pytest.raises(LoadDeadlock):
-            await cache.aget_or_load("k", own_key_in_a_task)
-        return await cache.aget_or_load("k", lambda: cache.get_or_load("other", returns(2)))
-
-    assert asyncio.run(main()) == 2
+    with pytest.raises(LoadDeadlock):
+        asyncio.run(cache.aget_or_load("k", in_a_task))
+    with pytest.raises(LoadDeadlock):
+        cache.get_or_load("k", lambda: cache.get_or_load("k", unreached, timeout=PATIENCE), timeout=PATIENCE)
+    assert cache.get_or_load("k", lambda: cache.get_or_load("other", returns(2))) == 2
 
 
 @pytest.mark.parametrize("caches", [1, 2])
@@ -310,26 +250,16 @@ def test_a_blocking_caller_in_a_loop_that_a_load_waits_for_in_a_roundabout_way_l
 
 def test_a_caller_that_blocks_the_loop_that_its_turn_begins_to_need_loads_apart_after_a_while(monkeypatch, cache, pool):
     monkeypatch.setattr("wheelcache.engine.turns.BLOCKED_LOOP", 0.5)
-    started, proceed = threading.Event(), threading.Event()
-
-    def load_x():
-        started.set()
-        assert proceed.wait(PATIENCE)
-        return cache.get_or_load("y", unreached)
-
-    def let_go_when_blocked():
-        until_waiting()
-        proceed.set()
+    waits_for_the_loop = Held()
 
     async def main():
         go = asyncio.Event()
         leading = asyncio.create_task(cache.aget_or_load("y", go.wait))
         await asyncio.sleep(0)
-        thread = pool.submit(cache.get_or_load, "x", load_x)
-        assert started.wait(PATIENCE)
-        watching = pool.submit(let_go_when_blocked)
+        thread = pool.submit(cache.get_or_load, "x", lambda: waits_for_the_loop() or cache.get_or_load("y", unreached))
+        assert waits_for_the_loop.is_running()
+        pool.submit(lambda: (until_waiting(), waits_for_the_loop.release()))
         assert cache.get_or_load("x", returns("apart")) == "apart"
-        watching.result(PATIENCE)
         go.set()
         return await leading, await asyncio.wrap_future(thread)
 
@@ -351,31 +281,16 @@ def test_a_finalizer_that_takes_the_key_whose_value_is_being_stored_does_not_wai
     assert cache.get("k") == "new"
 
 
-def test_a_coroutine_that_is_closed_inside_another_load_leaves_no_turn_and_that_load_its_protection(cache):
-    def loader():
-        other = cache.aget_or_load("other", asyncio.Future)
-        other.send(None)
-        other.close()
-        assert cache.get_or_load("other", returns(1)) == 1
-        return cache.get_or_load("k", unreached)
-
-    async def main():
-        with pytest.raises(LoadDeadlock):
-            cache.get_or_load("k", loader)
-
-    asyncio.run(main())
-
-
 # Remaining objects.
 
 
-def test_what_a_loader_left_running_may_take_its_key_when_the_load_is_over_and_keeps_no_value_alive(cache):
-    class Value:
-        pass
+class Value:
+    pass
 
+
+def test_what_a_loader_left_running_may_take_its_key_when_the_load_is_over_and_keeps_no_value_alive(cache):
     async def main():
-        go = asyncio.Event()
-        tasks = []
+        go, tasks = asyncio.Event(), []
 
         async def later():
             await go.wait()
@@ -395,23 +310,19 @@ def test_what_a_loader_left_running_may_take_its_key_when_the_load_is_over_and_k
     asyncio.run(main())
 
 
-def test_a_failed_load_without_waiters_leaves_no_cycle(cache):
-    class Local:
-        pass
-
+@pytest.mark.parametrize("policy", [{}, {"timeout": PATIENCE}], ids=["", "timed"])
+def test_a_failed_load_without_waiters_leaves_no_cycle(cache, policy):
     left = []
 
     def loader():
-        local = Local()
+        local = Value()
         left.append(weakref.ref(local))
         raise LookupError
 
     gc.disable()
     try:
-        for policy in ({}, {"timeout": PATIENCE}):
-            with pytest.raises(LookupError):
-                cache.get_or_load("k", loader, **policy)
-        del policy
-        assert until(lambda: [each() for each in left] == [None, None])
+        with pytest.raises(LookupError):
+            cache.get_or_load("k", loader, **policy)
+        assert until(lambda: left[0]() is None)
     finally:
         gc.enable()

@@ -6,10 +6,10 @@ import threading
 import pytest
 
 from tests.engine.loading.harness import Held, HeldInTasks, assert_counts, returns, unreached
-from tests.runtime.background import full, refuse_threads
+from tests.runtime.background import full
 from tests.waiting import PATIENCE, auntil_waiting, until, until_waiting
-from wheelcache import CacheClosed, LoadDeadlock, LoadTimeout
-from wheelcache.runtime.worker_pool import QUEUE, TIMED_LOADS, timed_load_pool
+from wheelcache import CacheClosed, LoadTimeout
+from wheelcache.runtime.worker_pool import TIMED_LOADS, timed_load_pool
 
 SHORT = 0.02
 """Seconds that a caller waits for a loader that is held."""
@@ -92,26 +92,6 @@ def test_a_timeout_is_the_callers_own(cache, pool):
     assert_counts(cache, misses=4, loads=2, load_timeouts=2, coalesced=1)
 
 
-def test_a_timed_loader_may_not_take_its_own_key(cache, twin):
-    with pytest.raises(LoadDeadlock, match="itself or through other loaders"):
-        twin.get_or_load("k", lambda: cache.get_or_load("k", unreached), timeout=PATIENCE)
-
-
-def test_a_blocking_take_in_a_loop_never_loads_beside_a_load_that_was_given_up(cache):
-    loader = Held("first")
-
-    async def main():
-        for each in (loader, unreached):
-            with pytest.raises(LoadTimeout):
-                cache.get_or_load("k", each, timeout=SHORT)
-            assert loader.is_running()
-
-    try:
-        asyncio.run(main())
-    finally:
-        loader.release()
-
-
 # The pool.
 
 
@@ -149,14 +129,6 @@ def test_a_caller_that_joins_a_timed_load_that_finds_no_room_loads_itself(cache,
     assert isinstance(timed.exception(PATIENCE), LoadTimeout)
 
 
-def test_where_no_thread_can_start_timed_loads_run_in_their_callers(cache, clock, monkeypatch):
-    cache.get_or_load("k", returns("old"), grace=50, fail_safe=50)
-    clock.advance(10)
-    refuse_threads(monkeypatch)
-    assert cache.get_or_load("k", returns(LookupError()), grace=50, fail_safe=50, timeout=5) == "old"
-    assert cache.get_or_load("other", threading.get_ident, timeout=PATIENCE) == threading.get_ident()
-
-
 def test_timed_loads_that_take_timed_loads_never_starve_each_other(cache):
     def nested(depth):
         return depth if depth == 0 else cache.get_or_load(depth, lambda: nested(depth - 1), timeout=PATIENCE)
@@ -164,36 +136,7 @@ def test_timed_loads_that_take_timed_loads_never_starve_each_other(cache):
     assert nested(TIMED_LOADS + 2) == 0
 
 
-def test_a_timeout_holds_however_many_tasks_there_are(cache):
-    many = QUEUE + 5
-
-    async def main():
-        go = asyncio.Event()
-        callers = [asyncio.create_task(cache.aget_or_load(i, go.wait, timeout=SHORT)) for i in range(many)]
-        done, late = await asyncio.wait(callers, timeout=PATIENCE)
-        go.set()
-        await asyncio.gather(*callers, return_exceptions=True)
-        return [type(each.exception()) for each in done], len(late)
-
-    assert asyncio.run(main()) == ([LoadTimeout] * many, 0)
-
-
 # Tasks that end early.
-
-
-def test_a_task_that_no_longer_waits_leaves_nothing_that_breaks_when_its_loop_is_closed(cache, pool, caplog):
-    loader = Held("late")
-    leading = pool.submit(cache.get_or_load, "k", loader)
-    assert loader.is_running()
-
-    async def main():
-        with pytest.raises(LoadTimeout):
-            await cache.aget_or_load("k", unreached, timeout=SHORT)
-
-    asyncio.run(main())
-    loader.release()
-    assert leading.result(PATIENCE) == "late"
-    assert caplog.text == ""
 
 
 @pytest.mark.parametrize("what", ["refresh", "timed load"])

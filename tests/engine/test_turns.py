@@ -1,5 +1,6 @@
 """Turns against a model: who leads, who waits, and what the waiters receive."""
 
+from array import array
 from math import inf
 from weakref import ref
 
@@ -8,8 +9,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from wheelcache import Cache
-from wheelcache.engine.turns import End, Is, Turn, Turns, led
+from wheelcache.engine.loading.waiting_loads import wait_for_claim
+from wheelcache.engine.turns import NESTED_WAIT, End, Is, Turn, Turns, led, wait_until
 from wheelcache.runtime.alarm import Alarm
+from wheelcache.runtime.clock import SystemClock
+from wheelcache.runtime.steps import Wait
 
 TAG = "tag"
 
@@ -28,7 +32,8 @@ class Model(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.cache = Cache(jitter=0)
+        self.trust = array("Q", [1])
+        self.cache = Cache(jitter=0, trust=self.trust)
         self.now = 0.0
         self.turns = turns_of(self.cache, lambda: self.now)
         self.open = None
@@ -128,13 +133,15 @@ class Model(RuleBasedStateMachine):
         waiter.close()
         assert waiter.waits_on is None
 
-    @rule(way=st.sampled_from(["set", "delete", "clear", "drop"]))
+    @rule(way=st.sampled_from(["set", "delete", "clear", "drop", "trust"]))
     def the_key_is_written(self, way):
         writes = {
             "set": lambda: self.cache.set("k", 1),
             "delete": lambda: self.cache.delete("k"),
             "clear": self.cache.clear,
             "drop": lambda: self.cache._parts.core.drop_tag(TAG),
+            # The connection that reports writes is lost, and there again.
+            "trust": lambda: self.trust.__setitem__(0, self.trust[0] + 2),
         }
         writes[way]()
         self.is_outdated = True
@@ -158,20 +165,69 @@ def turns():
     return turns_of(Cache(jitter=0))
 
 
-def test_without_waiters_a_turn_keeps_neither_value_nor_error(turns):
+@pytest.fixture
+def turn(turns):
+    """The turn that leads."""
+    turn = Turn(turns, "k", names=(TAG,))
+    assert turns.lead(turn)
+    yield turn
+    turn.close()
+
+
+def test_the_end_of_trust_outdates_a_computation():
+    trust = array("Q", [1])
+    turns = turns_of(Cache(trust=trust))
     turn = Turn(turns, "k")
     turns.begin(turn)
+    assert not turn.is_outdated()
+    trust[0] = 3
+    assert turn.is_outdated()
+
+
+def test_a_turn_whose_event_loop_has_stopped_is_ended_by_the_next_caller(turns, turn):
+    turn.exit()
+    turn.loop = StoppedLoop()
+    assert turns.begin(Turn(turns, "k"), blocking=False) is Is.LEADS
+    assert turn.ended is End.AGAIN
+
+
+def test_a_turn_ends_at_its_time_and_not_before(clock):
+    turns = turns_of(Cache(), clock)
+    turn = Turn(turns, "k", until=5.0)
+    turns.begin(turn)
+    clock.advance(4.9)
+    assert turns.open_turn_after_cleanup("k") is turn
+    clock.advance(0.1)
+    assert turns.open_turn_after_cleanup("k") is None
+
+
+def test_a_caller_does_not_end_the_turn_that_it_has_handed_over(turns, turn):
+    turn.is_handed_over = True
+    turn.close()
+    assert (turn.ended, led()) == (None, ())
+    turn.is_handed_over = False
+
+
+def test_a_value_is_not_stored_if_the_source_was_read_again_just_before():
+    def weigh(key, value):
+        loads.turns.supersede("k")
+        return 1
+
+    cache = Cache(max_weight=5, weigher=weigh)
+    loads = cache.engine.loads()
+    assert cache.get_or_load("k", lambda: "old") == "old"
+    assert "k" not in cache
+
+
+def test_without_waiters_a_turn_keeps_neither_value_nor_error(turn):
     turn.end(End.ERROR, ValueError())
     assert turn.value is None
 
 
-def test_code_that_a_loader_left_running_leads_nothing_any_longer(turns):
-    turn = Turn(turns, "k")
-    assert turns.lead(turn)
+def test_code_that_a_loader_left_running_leads_nothing_any_longer(turn):
     assert led() == (turn,)
     turn.end(End.AGAIN)
     assert led() == ()
-    turn.close()
 
 
 def test_a_turn_that_is_closed_is_no_longer_in_the_context(turns):
@@ -183,21 +239,22 @@ def test_a_turn_that_is_closed_is_no_longer_in_the_context(turns):
     assert left() is None
 
 
-def test_a_tag_that_was_learned_and_dropped_before_a_waiter_came_keeps_the_value_from_it(turns):
+@pytest.mark.parametrize("is_dropped", [True, False])
+def test_a_tag_that_was_learned_and_dropped_before_a_waiter_came_keeps_the_value_from_it(turns, is_dropped):
     turn, waiter = Turn(turns, "k"), Turn(turns, "k")
     turns.begin(turn)
-    turns._core.drop_tag(TAG)
+    if is_dropped:
+        turns._core.drop_tag(TAG)
     assert turns.begin(waiter, blocking=False) is Is.WAITS
     turn.names = (TAG,)
-    turn.end(End.VALUE, "from before the drop")
-    assert waiter.result == (End.AGAIN, None)
+    turn.end(End.VALUE, "loaded")
+    assert waiter.result == ((End.AGAIN, None) if is_dropped else (End.VALUE, "loaded"))
 
 
-def test_the_child_of_a_fork_knows_no_turns(turns):
-    turn, child_turn = Turn(turns, "k"), Turn(turns, "k")
-    turns.begin(turn)
+def test_the_child_of_a_fork_knows_no_turns(turns, turn):
     turns.after_fork_in_child()
-    assert turns.begin(child_turn) is Is.LEADS
+    assert turns.lead(Turn(turns, "other"))
+    assert turns.open.keys() == {"other"}
 
 
 def test_a_caller_does_not_join_a_turn_whose_end_is_interrupted_at_that_moment(turns, monkeypatch):
@@ -221,6 +278,13 @@ def test_a_caller_does_not_join_a_turn_whose_end_is_interrupted_at_that_moment(t
     assert turn.alarm.is_set
 
 
+def queued_turn(turns):
+    turn = Turn(turns, "k")
+    turn.is_queued = True
+    assert turns.claim(turn)
+    return turn
+
+
 def test_no_watch_begins_under_the_lock_since_a_finalizer_in_a_step_of_the_core_may_end_a_turn(turns, monkeypatch):
     begin_watch, is_held = turns.new_watch, []
 
@@ -230,15 +294,22 @@ def test_no_watch_begins_under_the_lock_since_a_finalizer_in_a_step_of_the_core_
 
     monkeypatch.setattr(turns, "new_watch", watch)
     turns.begin(Turn(turns, "led"))
-    queued = Turn(turns, "queued")
-    queued.is_queued = True
-    assert turns.claim(queued)
+    queued = queued_turn(turns)
     assert turns.starts(queued)
     assert queued.watch is not None
     assert is_held == [False, False]
 
 
-class ClaimNoted:
+def test_a_queued_turn_gives_way_to_a_caller_that_can_lead(turns):
+    queued = queued_turn(turns)
+    assert turns.begin(Turn(turns, "k")) is Is.LEADS
+    assert not turns.starts(queued)
+
+
+# Claims of processes.
+
+
+class Claim:
     """A claim that is free, or that another process has until the end of the wait."""
 
     def __init__(self, is_free=True):
@@ -253,11 +324,21 @@ class ClaimNoted:
         self.is_held = False
 
 
-def queued_turn(turns):
+def test_a_leader_takes_the_claim_of_its_key_and_gives_it_back_at_the_end(turns):
+    claim, asked = Claim(), []
+    turns.claims = lambda key: asked.append(key) or claim
     turn = Turn(turns, "k")
-    turn.is_queued = True
-    assert turns.claim(turn)
-    return turn
+    assert turns.lead(turn)
+    assert (asked, claim.is_held, turn.is_behind) == ([("Turn", "k")], True, False)
+    turn.end(End.AGAIN)
+    assert not claim.is_held
+
+
+def test_a_queued_turn_that_another_process_is_ahead_of_ends_and_computes_nothing(turns):
+    queued = queued_turn(turns)
+    turns.claims = lambda key: Claim(is_free=False)
+    assert not turns.starts(queued)
+    assert queued.ended is End.AGAIN
 
 
 def test_a_queued_turn_that_another_caller_has_overtaken_takes_no_claim(turns):
@@ -269,7 +350,7 @@ def test_a_queued_turn_that_another_caller_has_overtaken_takes_no_claim(turns):
 
 
 def test_a_turn_that_ends_while_it_starts_holds_no_claim_after_its_runner_has_ended_it(turns):
-    turn, claim = queued_turn(turns), ClaimNoted()
+    turn, claim = queued_turn(turns), Claim()
 
     def end_meanwhile(key):
         assert not turn.withdraw()
@@ -283,7 +364,7 @@ def test_a_turn_that_ends_while_it_starts_holds_no_claim_after_its_runner_has_en
 
 
 def test_a_turn_that_ended_while_it_waited_for_another_process_holds_no_claim_and_begins_nothing(turns, monkeypatch):
-    claim = ClaimNoted(is_free=False)
+    claim = Claim(is_free=False)
     turns.claims = lambda key: claim
     turn = Turn(turns, "k")
     assert turns.claim(turn)
@@ -292,3 +373,27 @@ def test_a_turn_that_ended_while_it_waited_for_another_process_holds_no_claim_an
     monkeypatch.setattr(turns, "new_watch", None)
     turn.stop_waiting()
     assert not claim.is_held
+
+
+@pytest.mark.parametrize("alarm", [Alarm(), None], ids=["waits", "no wait is possible"])
+def test_a_leader_that_is_behind_waits_for_the_alarm_of_its_claim_and_then_computes_the_value(turns, alarm):
+    claim = Claim(is_free=False)
+    claim.wait = lambda: alarm
+    turns.claims = lambda key: claim
+    turn = Turn(turns, "k")
+    turns.claim(turn)
+    assert [type(step) for step in wait_for_claim(turn, None)] == [Wait] * (alarm is not None)
+    assert not turn.is_behind
+
+
+@pytest.mark.parametrize(("is_behind", "leads_another", "latest"), [(1, 1, NESTED_WAIT), (1, 0, None), (0, 1, None)])
+def test_code_with_another_turn_waits_for_another_process_for_a_bounded_time(
+    turns, turn, is_behind, leads_another, latest
+):
+    own = Turn(turns, "other")
+    own.is_behind = bool(is_behind)
+    if not leads_another:
+        turn.exit()
+    until = wait_until(own, None, blocking=True)
+    assert until is None if latest is None else until == pytest.approx(SystemClock.steady() + latest, abs=0.5)
+    assert wait_until(own, 1.0, blocking=True) == 1.0
