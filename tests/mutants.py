@@ -19,16 +19,17 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from rich.console import Console
 from rich.progress import track
 
 ROOT = Path(__file__).parents[1]
-COPIES = ROOT / ".fetched" / "mutants"
 PARTS = ("wheelcache", "tests", "example_project", "benchmarks", "docs", "pyproject.toml", "setup.py", "README.md")
 PYTEST = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--hypothesis-profile", "quick"]
 EVERY_TEST = ["-m", "not alone and not servers and not browser and not conformance and not deep"]
@@ -62,10 +63,9 @@ def tables() -> dict[str, list[Mutant]]:
 class Copy:
     """A copy of the repository, in which one mutant after the other is tested."""
 
-    def __init__(self, name: str) -> None:
-        self._folder = COPIES / name
-        shutil.rmtree(self._folder, ignore_errors=True)
-        self._folder.mkdir(parents=True)
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir()
         for part in PARTS:
             source = ROOT / part
             if source.is_dir():
@@ -113,6 +113,37 @@ class Copy:
         raise RuntimeError(f"{' '.join(command)}: {done.returncode}\n{done.stdout[-3000:]}{done.stderr[-1000:]}")
 
 
+def failures_of_each(mutants: list[Mutant], copies: list[Copy], every_test: bool) -> Iterator[list[str]]:
+    """Yield the failed tests of each mutant, in order. Each copy tests one mutant at a time."""
+    free: SimpleQueue[Copy] = SimpleQueue()
+    for copy in copies:
+        free.put(copy)
+
+    def failures_of(mutant: Mutant) -> list[str]:
+        copy = free.get()
+        try:
+            return copy.failures_of(mutant, every_test)
+        finally:
+            free.put(copy)
+
+    with ThreadPoolExecutor(len(copies)) as pool:
+        yield from pool.map(failures_of, mutants)
+
+
+def undetected(mutants: list[Mutant], copies: list[Copy], every_test: bool) -> int:
+    """Print the outcome of each mutant. Return the number of those that no test detects."""
+    number = 0
+    failures = track(failures_of_each(mutants, copies, every_test), "Mutants", len(mutants), console=console)
+    for mutant, failed in zip(mutants, failures, strict=True):
+        if not failed:
+            number += 1
+            console.print(f"NOT DETECTED: {mutant.rule}\n   {mutant.file}: {mutant.old.strip()}")
+        else:
+            console.print(f"{mutant.rule}: {len(failed)} failed; {failed[0]}")
+    console.print(f"{len(mutants) - number} of {len(mutants)} mutants were detected.")
+    return number
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("chosen", nargs="*", help="folders of tests, or parts of rules")
@@ -124,34 +155,15 @@ def main() -> int:
         for mutant in rows
         if not options.chosen or any(each == folder or each in mutant.rule for each in options.chosen)
     ]
-    copies: SimpleQueue[Copy] = SimpleQueue()
-    copies.put(first := Copy("1"))
-    console.print("The tests without a change ...")
+    processors = os.cpu_count() or 1
     named = EVERY_TEST if options.every_test else sorted({mutant.test for mutant in mutants})
-    if failed := first.failures(["--numprocesses", str(os.cpu_count()), *named]):
-        console.print("They fail:", *failed, sep="\n")
-        return 1
-    for number in range(2, (os.cpu_count() or 1) + 1):
-        copies.put(Copy(str(number)))
-
-    def failures_of(mutant: Mutant) -> list[str]:
-        copy = copies.get()
-        try:
-            return copy.failures_of(mutant, options.every_test)
-        finally:
-            copies.put(copy)
-
-    undetected = 0
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        found_by = pool.map(failures_of, mutants)
-        for mutant, failed in zip(track(mutants, "Mutants", console=console), found_by, strict=True):
-            if not failed:
-                undetected += 1
-                console.print(f"NOT DETECTED: {mutant.rule}\n   {mutant.file}: {mutant.old.strip()}")
-            else:
-                console.print(f"{mutant.rule}: {len(failed)} failed; {failed[0]}")
-    console.print(f"{len(mutants) - undetected} of {len(mutants)} mutants were detected.")
-    return min(undetected, 1)
+    with TemporaryDirectory(prefix="wheelcache-mutants-") as folder:
+        copies = [Copy(Path(folder) / str(number)) for number in range(processors)]
+        console.print("The tests without a change ...")
+        if failed := copies[0].failures(["--numprocesses", str(processors), *named]):
+            console.print("They fail:", *failed, sep="\n")
+            return 1
+        return min(undetected(mutants, copies, options.every_test), 1)
 
 
 if __name__ == "__main__":
