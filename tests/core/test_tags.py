@@ -238,12 +238,18 @@ class TestMemory:
         assert sys.getrefcount(name) > before
         for key in range(90, 95):
             core.delete(key)
-        for leave in (lambda: core.evict(size=0), lambda: core.drop_tag(name), core.clear):
-            leave()
+        for leave in ("evict", "drop", "clear"):
+            match leave:
+                case "evict":
+                    core.evict(size=0)
+                case "drop":
+                    core.drop_tag(name)
+                case "clear":
+                    core.clear()
             drain_all(core)
             assert sys.getrefcount(name) == before
             core.set("key", 1, None, labels=labels((name,)))
-        del core, leave
+        del core
         assert sys.getrefcount(name) == before
 
 

@@ -60,13 +60,3 @@ def test_hits_and_writes_of_many_threads_leave_a_core_that_is_whole(together):
     assert sum(together(use)) == core.counts().hits
     assert len(core) == len(core.keys()) <= 50
     assert len(together(lambda number: core.find(number))) == THREADS
-
-
-@pytest.mark.usefixtures("gil")
-def test_a_core_works_in_the_child_of_a_fork():
-    core = PythonCore()
-    core.set("k", 1, None)
-    core.before_fork()
-    core.after_fork(in_child=True)
-    assert core.find("k") == 1
-    assert not core.in_step
