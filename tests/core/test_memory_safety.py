@@ -15,11 +15,9 @@ from textwrap import dedent
 
 import pytest
 
-from tests.core.advancing import advance_all
-from tests.core.implementations import COMPILED
-from tests.core.labels import labels
+from tests.core.cores import CORES, advance_all, compiled, drain_all, labels
 from tests.scripts import run_python
-from wheelcache.core.contract import MISSING, RemovalCause
+from wheelcache.core.contract import CHANGED, MISSING, RemovalCause
 
 # ``make sanitize`` takes more.
 FUZZED_STEPS = int(os.environ.get("FUZZED_STEPS", 3000))
@@ -49,10 +47,6 @@ class Custom:
         return self is other
 
 
-compiled = pytest.mark.parametrize("core_class", [COMPILED], indirect=True)
-"""For behavior that the contract does not define, or that Python ensures in the other core."""
-
-
 def step_of(chance, clock, trust=None, max_weight=None, **_):
     """A random step, as a function of a core that returns what both implementations agree on."""
     key = chance.choice((chance.randrange(6000), f"key {chance.randrange(400)}", (chance.randrange(50), "pair")))
@@ -76,7 +70,8 @@ def step_of(chance, clock, trust=None, max_weight=None, **_):
             return lambda core, removed: (core.clear(), drain(core))
         case 3 if chance.random() < 0.1:
             name = f"tag {chance.randrange(30)}"
-            return lambda core, removed: (core.drop_tag(name), drain(core) if chance_to_sweep(name) else None)
+            # Every other tag is swept by later steps.
+            return lambda core, removed: (core.drop_tag(name), drain(core) if name[-1] in "13579" else None)
         case 4:
             return lambda core, removed: core.keys()
         case 5 | 6 | 7:
@@ -93,33 +88,26 @@ def step_of(chance, clock, trust=None, max_weight=None, **_):
     )
 
 
-def chance_to_sweep(name):
-    """Every other tag is swept by later steps."""
-    return name.endswith(("1", "3", "5", "7", "9"))
-
-
 def advance(core, removed):
     gone = []
-    while core.next_due <= core.now():
-        core.advance(100, gone)
+    advance_all(core, gone)
     removed += sorted(gone, key=repr)
 
 
 def drain(core):
     dropped = []
-    while core.drain(50, dropped):
-        pass
+    drain_all(core, dropped)
     return sorted(dropped, key=repr)
 
 
 @compiled
 @pytest.mark.parametrize("bounds", [{}, {"max_entries": 700}, {"max_weight": 30_000}, {"trust": array("Q", [1])}])
 @pytest.mark.timeout(900)
-def test_thousands_of_entries_that_come_and_go_are_those_of_a_simple_map(make, python_core, clock, bounds):
+def test_thousands_of_entries_that_come_and_go_are_those_of_a_simple_map(make, clock, bounds):
     """Blocks fill and empty, buckets split and join, entries move: none of which the model sees with a few keys."""
     seed = random.randrange(2**32)
     chance = random.Random(seed)
-    core, model = make(**bounds), python_core(clock=clock, **bounds)
+    core, model = make(**bounds), CORES["python"](clock=clock, **bounds)
     there, expected = [], []
     for number in range(FUZZED_STEPS):
         step = step_of(chance, clock, **bounds)
@@ -131,27 +119,6 @@ def test_thousands_of_entries_that_come_and_go_are_those_of_a_simple_map(make, p
             assert core.counts() == model.counts(), seed
             there.clear()
             expected.clear()
-
-
-def test_a_scan_brings_what_stays_while_most_entries_leave(make):
-    core = make()
-    for key in range(10_000):
-        core.set(key, [key] if key % 3 else key, None, key % 7)
-    scan = core.scan()
-    found, leave = [], iter(random.sample(range(10_000), 9000))
-    while records := scan.step(40):
-        found += [record.key for record in records]
-        for key in itertools.islice(leave, 200):
-            core.delete(key)
-    stayed = core.keys()
-    assert set(stayed) <= set(found)
-    assert all(core.find(key) == ([key] if key % 3 else key) for key in stayed)
-
-
-def test_a_bound_that_no_memory_could_reach_is_none(make):
-    core = make(max_entries=2**70)
-    core.set("key", 1, None)
-    assert core.find("key") == 1
 
 
 class TestKeys:
@@ -169,23 +136,25 @@ class TestKeys:
     )
     def test_equal_keys_of_different_types_are_one(self, make, one, other):
         core = make()
+        watch = core.watch(one)
         core.set(one, 1, 10)
         core.set(other, 2, 10)
         assert (core.find(one), core.find(other), len(core)) == (2, 2, 1)
+        assert core.fill(other, 3, 10, watch) == CHANGED
         assert core.delete(other) == 2
         assert core.find(one) is None
 
     def test_keys_of_one_hash_are_told_apart(self, make):
-        modulus = sys.hash_info.modulus
-        keys = [7 + number * modulus for number in range(100)] + [
-            (7 + number * modulus, "pair") for number in range(100)
-        ]
+        keys = [7 + number * sys.hash_info.modulus for number in range(100)]
+        keys += [(key, "pair") for key in keys]
         assert len({*map(hash, keys)}) == 2
         core = make()
-        for number, key in enumerate(keys):
+        watches = [core.watch(key) for key in keys]
+        for number, key in enumerate(keys[1:], 1):
             core.set(key, number, 10)
-        assert [core.find(key) for key in keys] == list(range(200))
-        for number in range(0, 200, 2):
+        assert [watch.broken for watch in watches] == [False] + [True] * 199
+        assert [core.find(key) for key in keys] == [None, *range(1, 200)]
+        for number in range(2, 200, 2):
             assert core.delete(keys[number]) == number
         assert len(core) == 100
 
@@ -196,20 +165,20 @@ class TestKeys:
         core = make()
         core.set("key", 1, 10)
         for call in (
-            *(core.find, core.delete, core.peek, core.times, lambda key: core.touch(key, 10), core.watch),
+            *(core.find, core.delete, core.peek, core.times, core.watch),
+            lambda key: core.touch(key, 10),
             lambda key: core.set(key, 2, 10),
         ):
             with pytest.raises(TypeError, match="compared by C code alone"):
                 call(key)
         assert core.keys() == ["key"]
-        assert core.find("key") == 1
 
-    def test_a_key_that_cannot_be_hashed_is_named(self, make):
+    @pytest.mark.parametrize("key", [[], ([],)])
+    def test_a_key_that_cannot_be_hashed_is_named(self, make, key):
         core = make()
-        for key in ([], ([],)):
-            for call in (core.find, core.delete, lambda key: core.set(key, 1, 10)):
-                with pytest.raises(TypeError, match="unhashable type: 'list'"):
-                    call(key)
+        for call in (core.find, core.delete, lambda key: core.set(key, 1, 10)):
+            with pytest.raises(TypeError, match="unhashable type: 'list'"):
+                call(key)
 
     @pytest.mark.alone
     @compiled
@@ -222,27 +191,32 @@ class TestKeys:
         assert fastest(core_class, chosen) < 5 * fastest(core_class, others)
 
 
-@pytest.mark.parametrize(
-    "options", [{"max_entries": 0}, {"max_entries": -1}, {"max_weight": 0}, {"jitter": float("nan")}]
-)
-def test_bounds_that_nothing_fits_in_are_refused(make, options):
-    (name,) = options
-    with pytest.raises(ValueError, match=f"{name} must be"):
-        make(**options)
+class TestArguments:
+    @pytest.mark.parametrize(
+        "options",
+        [{"max_entries": 0}, {"max_entries": -1}, {"max_weight": 0}, {"jitter": float("nan")}, {"interval": 0}],
+    )
+    def test_bounds_that_nothing_fits_in_are_refused(self, make, options):
+        (name,) = options
+        with pytest.raises(ValueError, match=f"{name} must be"):
+            make(**options)
 
+    def test_a_bound_that_no_memory_could_reach_is_none(self, make):
+        core = make(max_entries=2**70)
+        core.set("key", 1, None)
+        assert core.find("key") == 1
 
-def test_a_ttl_that_is_not_a_number_is_refused(make):
-    core = make()
-    core.set("key", 1, 10)
-    for call in (
-        lambda: core.set("key", 2, math.nan),
-        lambda: core.set("key", 2, math.nan, 5.0, True),
-        lambda: core.touch("key", math.nan),
-    ):
-        with pytest.raises(ValueError, match="not nan"):
-            call()
-    assert core.find("key") == 1
-    assert core.times("key").fresh_until == 10
+    def test_a_ttl_that_is_not_a_number_is_refused(self, make):
+        core = make()
+        core.set("key", 1, 10)
+        for call in (
+            lambda: core.set("key", 2, math.nan),
+            lambda: core.set("key", 2, math.nan, 5.0, True),
+            lambda: core.touch("key", math.nan),
+        ):
+            with pytest.raises(ValueError, match="not nan"):
+                call()
+        assert (core.find("key"), core.times("key").fresh_until) == (1, 10)
 
 
 @pytest.mark.compiled
