@@ -249,40 +249,38 @@ def test_entries_keep_their_group_when_blocks_grow_move_and_shrink(core):
     assert found == {number: group_of(number) for number in range(0, 20_000, 16)}
 
 
-def test_a_new_name_takes_a_place_of_a_lower_rank_only_and_the_lowest_first(core):
-    # Names from the code of the site, in each way, which take no time to compute; and texts, one of which is computed.
-    core.count_miss("session 1")
-    for number in range(19):
-        for key, given_name in ((f"page.{number}.x", None), ((f"call{number}", 1), None), ("any", f"view {number}")):
-            core.count_miss(key, group=given_name)
-    for given_name in (None, "becomes a view"):
-        core.count_miss("becomes a view:1", group=given_name)
-    core.count_miss("computed:1")
-    core.count_load("computed:1", 2.0)
-    for number in range(4):
+def test_a_new_name_takes_a_place_of_a_lower_rank_only_and_the_one_with_the_least_computing_time(core):
+    # Names from the code of the site, in each way, which take no time to compute.
+    for number in range(PLACES // 4):
+        core.count_miss(f"page.{number}.x")
+        core.count_miss((f"call{number}", 1))
+        core.count_miss("any", group=f"view {number}")
         core.count_miss(f"text{number}:1")
-    texts = {f"text{number}" for number in range(4)}
-    of_site = names(core) - {"computed", *texts}
-    assert (len(of_site), len(names(core))) == (PLACES - 5, PLACES)
+    core.count_miss("any", group="text0")
+    of_site = names(core) - {f"text{number}" for number in range(1, PLACES // 4)}
+    assert (len(names(core)), len(of_site)) == (PLACES, 3 * PLACES // 4 + 1)
 
-    def texts_after(count, *args, **given):
-        count(*args, **given)
+    def texts():
         assert of_site <= names(core)
         return names(core) - of_site
 
-    assert texts_after(core.count_miss, "another text:1") == {"computed", *texts}
-    for number in range(4):
-        found = texts_after(core.count_load, f"short{number}:1", 0.5 + number)
-        assert (len(found - texts), len(found & texts)) == (number + 2, 3 - number)
-    computed = {"computed", *(f"short{number}" for number in range(4))}
-    assert texts_after(core.count_miss, "another text:1") == computed
-    assert texts_after(core.count_load, "refused:1", 9.0) == computed
-    for least in ("short0", "short1", "computed", "short2", "short3"):
-        computed.remove(least)
+    before = texts()
+    core.count_miss("another text:1")
+    assert texts() == before
+    computed = [f"computed{number}" for number in range(len(before))]
+    for number, name in enumerate(computed):
+        core.count_load(f"{name}:1", 1 + number * 7 % 15)
+        assert len(texts() & before) == len(before) - number - 1
+    core.count_miss("another text:1")
+    core.count_load("refused:1", 99.0)
+    assert texts() == {*computed}
+    for least in sorted(computed, key=lambda name: int(name.removeprefix("computed")) * 7 % 15):
         core.count_miss("any", group=f"instead of {least}")
         of_site.add(f"instead of {least}")
-        assert names(core) == of_site | computed
-    assert texts_after(core.count_miss, "any", group="no place") == set()
+        computed.remove(least)
+        assert texts() == {*computed}
+    core.count_miss("any", group="no place")
+    assert names(core) == of_site
 
 
 def test_numbers_of_groups_never_run_out(core):

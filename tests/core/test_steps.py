@@ -1,12 +1,10 @@
 """Steps are atomic with threads, finalizers, asynchronous exceptions and failing clocks."""
 
-import ctypes
 import dis
 import gc
 import itertools
 import random
 import threading
-import time
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -167,56 +165,6 @@ def test_a_finalizer_may_call_the_core_at_any_point_of_a_step(make, clock, name,
         if not called:
             break
     assert point > 1
-    check(core, clock)
-
-
-@pytest.fixture
-def no_collector_callbacks():
-    """Hypothesis has one. An exception that comes in there is printed, and reaches no thread."""
-    callbacks = gc.callbacks[:]
-    gc.callbacks.clear()
-    yield
-    gc.callbacks[:] = callbacks
-
-
-EXCEPTION = ctypes.py_object(Interrupted)
-
-
-def test_exceptions_of_another_thread_leave_no_lock_held_and_every_entry_in_the_wheel(
-    make, clock, hasty_interpreter, no_collector_callbacks
-):
-    core, done, caught, called = make(max_entries=50), threading.Event(), [], [0]
-    operations = [operation for operation, _, _ in OPERATIONS.values()]
-
-    def work():
-        while not done.is_set():
-            try:
-                for number in itertools.count(called[0]):
-                    called[0] = number
-                    operations[number % len(operations)](core, number)
-            except Interrupted:
-                caught.append(number)
-
-    thread = start(work)
-    raise_in = partial(ctypes.pythonapi.PyThreadState_SetAsyncExc, ctypes.c_ulong(thread.ident), EXCEPTION)
-    try:
-        while len(caught) < 200 and thread.is_alive():
-            # Not while it is on its way back to work.
-            before, at_first = called[0], len(caught)
-            while called[0] < before + 2 and thread.is_alive():
-                time.sleep(0)
-            raise_in()
-            # At most so often: one that is raised in a finalizer is printed and forgotten.
-            for _ in range(1000):
-                if len(caught) > at_first:
-                    break
-                time.sleep(0)
-    finally:
-        done.set()
-        while thread.is_alive():
-            raise_in()
-            thread.join(0.01)
-    assert len(caught) >= 200
     check(core, clock)
 
 

@@ -155,7 +155,7 @@ def test_a_time_beyond_what_floats_can_count_ticks_to_is_filed_and_waits():
     (timer,) = scheduled(wheel, 1.7e308)
     assert wheel.advance(1e7) == []
     check_slots([timer])
-    with pytest.raises(ValueError, match="at which floats can tell intervals of 0.1 s apart"):
+    with pytest.raises(ValueError, match="at which floats can tell intervals of"):
         wheel.advance(0.1 * 2**53)
 
 
