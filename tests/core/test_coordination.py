@@ -6,7 +6,7 @@ from array import array
 
 import pytest
 
-from tests.core.cores import advance_all
+from tests.core.cores import REPLACED, advance_all
 from wheelcache.core.contract import CHANGED, COMPLETED, MISSING, PRESENT, STORED, TOO_HEAVY
 
 
@@ -64,7 +64,10 @@ class TestWatches:
         assert not core.set("key", "second", None) & COMPLETED
         assert (watch.value, closed.value) == ("heavy", MISSING)
         assert [core.completed.popleft()] == [watch]
-        assert not core.completed
+        watch, removed = core.watch("key", wants_value=True), []
+        assert core.set("key", "third", None, removed=removed) & COMPLETED
+        assert (watch.value, removed) == ("third", [("key", "second", REPLACED)])
+        assert [*core.completed] == [watch]
 
     def test_a_value_lives_no_longer_than_its_entry_and_the_watches_that_it_completed(self, make):
         class Value:

@@ -15,7 +15,7 @@ from textwrap import dedent
 
 import pytest
 
-from tests.core.cores import CORES, advance_all, compiled, drain_all, labels
+from tests.core.cores import CORES, EXPIRED, advance_all, compiled, drain_all, labels
 from tests.scripts import run_python
 from wheelcache.core.contract import CHANGED, MISSING, RemovalCause
 
@@ -119,6 +119,28 @@ def test_thousands_of_entries_that_come_and_go_are_those_of_a_simple_map(make, c
             assert core.counts() == model.counts(), seed
             there.clear()
             expected.clear()
+
+
+def test_entries_that_move_when_memory_shrinks_keep_what_they_have_and_leave_on_time(make, clock):
+    core, removed = make(max_weight=10**9), []
+    keys = random.sample(range(9000), 6000)
+    for key in keys:
+        tags = (f"tag {key % 5}",) if key % 2 else ()
+        core.set(key, [key], 10, grace=key % 3, weight=key, labels=labels(tags))
+    for key in keys[400:]:
+        assert core.delete(key) == [key]
+    for record in core.scan().step(6000):
+        key = record.key
+        tags = (f"tag {key % 5}",) if key % 2 else ()
+        assert record[:5] == (key, [key], (10, 10 + key % 3, True), key, tags)
+    assert core.keys() == keys[:400]
+    # The neighbors of these in the slots of the wheel have moved.
+    for key in keys[:200]:
+        core.delete(key)
+    clock.now = 13
+    advance_all(core, removed)
+    assert sorted(removed) == [(key, [key], EXPIRED) for key in sorted(keys[200:400])]
+    assert (len(core), core.weight, core.next_due) == (0, 0, math.inf)
 
 
 class TestKeys:

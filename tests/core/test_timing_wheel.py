@@ -79,7 +79,9 @@ def test_moving_to_and_fro_files_a_timer_again_only_below_the_time_of_its_slot()
         assert timer.filed == 100.0
     wheel.move(timer, 99.0)
     assert timer.filed == 99.0
-    assert wheel.advance(99.0) == [timer]
+    wheel.move(timer, 99.5)
+    assert wheel.advance(99.0) == []
+    assert wheel.advance(100.0) == [timer]
 
 
 class WheelAgainstAList(RuleBasedStateMachine):

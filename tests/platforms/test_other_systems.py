@@ -162,14 +162,16 @@ class TestWithoutUnix:
     def test_an_option_that_needs_unix_is_an_error_that_says_so(self, run):
         script = """
 from django.core.exceptions import ImproperlyConfigured
-site(FIGURES_DIR="place")
+import os, tempfile
+place = os.path.join(tempfile.gettempdir(), "place")
+site(FIGURES_DIR=place)
 from django.core.cache import caches
 try:
     caches["default"].get("key")
 except ImproperlyConfigured as error:
     print("Django:", error)
 try:
-    app(figures_dir="place")
+    app(figures_dir=place)
 except Exception as error:
     print("Flask:", error)
 """

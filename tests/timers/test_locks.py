@@ -7,7 +7,6 @@ import itertools
 import signal
 import threading
 import tracemalloc
-from concurrent.futures import ThreadPoolExecutor
 from math import inf, nan
 
 import pytest
