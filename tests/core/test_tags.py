@@ -7,7 +7,7 @@ from math import inf
 
 import pytest
 
-from tests.core.cores import CLEARED, DELETED, EXPIRED, REPLACED, advance_all, compiled, drain_all, labels
+from tests.core.cores import DELETED, EXPIRED, advance_all, compiled, drain_all, labels
 from tests.memory import traced
 from tests.waiting import join, start
 from wheelcache.core.contract import CHANGED, KEEP_TTL, OUTDATED, STORED, SWEEP_INTERVAL, WAKE
@@ -28,16 +28,6 @@ class TestDrop:
         assert core.replace("key", 2, KEEP_TTL, 1) == CHANGED
         assert core.delete("key", "missing") == "missing"
 
-    def test_an_entry_leaves_with_any_of_its_tags_and_others_stay(self, make):
-        core = make()
-        for key, given in (("red", RED), ("both", BOTH), ("blue", BLUE), ("none", None)):
-            core.set(key, 1, None, labels=given)
-        assert core.drop_tag("red") == 2
-        assert core.keys() == ["blue", "none"]
-        assert core.drop_tag("blue") == 2, "as len counts them"
-        assert core.keys() == ["none"]
-        assert core.drop_tag("red") == core.drop_tag("never used") == 0
-
     def test_the_wheel_removes_and_reports_dropped_entries(self, make, clock):
         core, removed = make(max_weight=1000), []
         for key in range(50):
@@ -49,6 +39,17 @@ class TestDrop:
         assert sorted(removed) == [(key, -key, EXPIRED if key == 7 else DELETED) for key in range(40)]
         assert (len(core), core.weight, core.counts().removals[DELETED]) == (10, 20, 39)
         assert core.next_due > clock.now
+
+    def test_neither_a_drop_nor_a_clear_concerns_what_is_stored_later(self, make):
+        core, removed = make(), []
+        for forget in (lambda: core.drop_tag("red"), core.clear):
+            core.set("key", 1, None, labels=BOTH)
+            assert forget() == 1
+            core.set("key", 2, None, removed=removed, labels=RED)
+            drain_all(core, removed)
+            assert core.find("key") == 2
+        assert [key for key, _, _ in removed] == ["key"] * 2
+        assert core.drop_tag("red") == 1
 
     def test_a_step_looks_at_no_more_entries_than_its_budget(self, make):
         core = make()
@@ -121,25 +122,6 @@ class TestDrop:
         assert len(core) == 1
         assert core.next_due <= now + SWEEP_INTERVAL
 
-    def test_an_entry_that_is_stored_after_the_drop_stays(self, make):
-        core = make()
-        core.set("key", 1, None, labels=RED)
-        core.drop_tag("red")
-        core.set("key", 2, None, labels=RED)
-        drain_all(core)
-        assert core.find("key") == 2
-        assert core.counts().removals[REPLACED] == 1
-        assert core.drop_tag("red") == 1
-
-    def test_clear_forgets_tags(self, make):
-        core, removed = make(), []
-        core.set("old", 1, None, labels=RED)
-        core.clear()
-        core.set("new", 2, None, removed=removed, labels=RED)
-        assert core.drop_tag("red") == 1
-        drain_all(core, removed)
-        assert sorted(removed) == [("new", 2, DELETED), ("old", 1, CLEARED)]
-
 
 class TestSet:
     def test_a_set_replaces_the_tags_which_a_scan_shows(self, make):
@@ -147,19 +129,14 @@ class TestSet:
         core.set("key", 1, None, labels=BOTH)
         core.set("other", 1, None)
         assert {record.key: record.tags for record in core.scan().step(5)} == {"key": ("red", "blue"), "other": ()}
+        core.replace("key", 2, KEEP_TTL, 1)
+        core.touch("key", 20)
+        assert core.peek("key").tags == ("red", "blue")
         core.set("key", 2, None, labels=BLUE)
         assert (core.drop_tag("red"), core.peek("key").tags) == (0, ("blue",))
         core.set("key", 3, None)
         assert (core.drop_tag("blue"), core.peek("key").tags) == (0, ())
         assert core.find("key") == 3
-
-    def test_a_value_that_is_replaced_in_place_and_a_touch_keep_the_tags(self, make):
-        core = make()
-        core.set("key", 1, 10, labels=RED)
-        core.replace("key", 2, KEEP_TTL, 1)
-        core.touch("key", 20)
-        assert core.peek("key").tags == ("red",)
-        assert core.drop_tag("red") == 1
 
     @pytest.mark.parametrize("leave", ["delete", "expire", "evict"])
     def test_entries_that_have_left_do_not_count(self, make, clock, leave):

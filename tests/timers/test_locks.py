@@ -15,7 +15,7 @@ from tests import scripts
 from tests.memory import descriptors, traced
 from tests.runtime.forks import fork
 from tests.runtime.interruptions import Delivery, Interruption, quiet
-from tests.waiting import PATIENCE, until, until_waiting
+from tests.waiting import PATIENCE, until
 from wheelcache import ManualClock
 from wheelcache.errors import FileUnusable, LockError, LockNotOwned
 from wheelcache.timers.locks import Lock, MachineLocks, ProcessLocks
@@ -140,6 +140,15 @@ class TestHolding:
         gc.collect()
         assert not lock().locked()
 
+    def test_a_lock_whose_block_has_no_end_is_released_with_its_last_reference(self, lock):
+        held = lock()
+        held.__enter__()
+        assert lock().locked()
+        del held
+        gc.collect()
+        assert not lock().locked()
+        assert lock().acquire(blocking=False)
+
     @pytest.mark.alone
     def test_locks_that_end_by_themselves_leave_nothing_behind(self, lock, clock, open_files, files):
         """Such as those of a job that runs at most once a minute for each of many objects."""
@@ -182,14 +191,6 @@ class TestWaiting:
             assert await asyncio.wait_for(waiting, PATIENCE)
 
         asyncio.run(use())
-
-    def test_a_waiter_gets_the_lock_when_it_is_released(self, lock, in_thread):
-        held = lock()
-        held.acquire()
-        waiting = in_thread(lock(sleep=0.001).acquire)
-        until_waiting()
-        held.release()
-        assert waiting.result(PATIENCE)
 
     def test_many_threads_hold_a_lock_one_after_the_other(self, lock, in_thread):
         inside, most = [], []

@@ -9,7 +9,6 @@ from math import inf, nan
 import pytest
 
 from tests.full_disk import room_for
-from tests.waiting import until
 from wheelcache.runtime.worker_pool import WorkerPool
 from wheelcache.timers.saved_timers import save_timers
 
@@ -103,13 +102,6 @@ class TestTimes:
         assert timers.load(path) == 1
         timers.clock.advance(6)
         assert sorted(fired.wait(2)) == [("a", "here"), ("b", "saved")]
-
-    def test_what_runs_at_once_may_set_timers_while_the_others_are_loaded(self, save, make, path, wall):
-        save({number: (1, number + 1) for number in range(100)})
-        wall.now += 1000
-        timers = make(execute=lambda key, value: timers.set_timer(("again", key), 1, 5))
-        assert timers.load(path) == 100
-        assert until(lambda: len(timers) == 100)
 
 
 class TestWriting:
