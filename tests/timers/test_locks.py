@@ -174,9 +174,16 @@ class TestWaiting:
     def test_a_lock_is_a_context_manager_that_raises_if_it_is_not_acquired_in_time(self, lock):
         with lock() as held:
             assert held.owned()
-            with pytest.raises(LockError, match="not acquired within"), lock(blocking_timeout=0.01, sleep=0.001):
+            with pytest.raises(LockError, match="not acquired within"), lock(blocking_timeout=0.01, sleep=3600):
                 pytest.fail("not reached")
         assert not held.locked()
+
+    def test_the_arguments_of_acquire_replace_those_of_the_lock(self, lock):
+        lock().acquire()
+        assert lock(blocking=False).acquire() is lock(blocking_timeout=0).acquire() is False
+        assert lock(blocking_timeout=3600).acquire(blocking=False) is False
+        assert lock(blocking_timeout=3600, sleep=3600).acquire(blocking_timeout=0.01) is False
+        assert lock(blocking=False, blocking_timeout=0.01).acquire(blocking=True) is False
 
     def test_tasks_use_a_lock_in_the_same_way_and_block_no_event_loop(self, lock):
         async def use():
