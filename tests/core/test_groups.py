@@ -160,7 +160,7 @@ def do(core, model, name, key, given):
                 each.update(dict.fromkeys(KINDS, 0))
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=3 * settings.default.max_examples)
 @given(st.lists(STEPS, max_size=60))
 def test_the_counts_are_those_of_the_model(steps):
     core, model = CORES["compiled"](max_entries=MOST_ENTRIES), Model()
@@ -178,6 +178,7 @@ class Named(NamedTuple):
         raise AssertionError("the core ran the code of a key")
 
 
+PREFIX = "p" * 40
 GROUPS = {
     "fragment side": [":1:template.cache.side.0123"],
     "sessions": [":1:sessions:a"],
@@ -185,9 +186,11 @@ GROUPS = {
     "function": [(":1:function", 1, 2), Named(":1:function", 1)],
     "city": [":1:city:Zürich"],
     "x" * 96: [f":1:{'x' * 96}:"],
+    # The end of what a rule sees.
+    "y" * 87: [f"{PREFIX}{'y' * 87}:"],
     "": [
         *(":1:template.cache.side", "user:7", ":1:plain", (":1:plain",), ":1::", ("é", 1), ("other", 1), ":1:Zürich:1"),
-        *((":1:Zürich", 1), f":1:{'x' * 97}:", f":1:{'x' * 125}:", 5, "", (), b":1:a:1"),
+        *((":1:Zürich", 1), f":1:{'x' * 97}:", f"{PREFIX}{'y' * 88}:", 5, "", (), b":1:a:1"),
     ],
 }
 
@@ -195,7 +198,7 @@ GROUPS = {
 @pytest.mark.parametrize("group", GROUPS)
 def test_the_first_rule_that_fits_names_the_group_of_a_key(core, group):
     rules = [(":1:template.cache.", "fragment ", "."), (":1:sessions", "sessions", ""), (":1:", "", ":")]
-    rules = [GroupRule(*rule) for rule in rules]
+    rules = [GroupRule(*rule) for rule in (*rules, (PREFIX, "", ":"))]
     core.group_by(rules)
     for key in GROUPS[group]:
         core.set(key, 1, None)

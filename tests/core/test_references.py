@@ -91,8 +91,18 @@ def test_finalizers_of_a_core_that_goes_find_no_core(core_class):
     assert found == [None] * 100
 
 
-@pytest.mark.parametrize("leave", ["set", "delete", "evict", "advance", "clear", "drain"])
-def test_what_leaves_may_call_the_core_again(make, clock, leave):
+WAYS_TO_LEAVE = {
+    "set": lambda core, number: None,
+    "delete": lambda core, number: core.delete(number % 7, removed=[]),
+    "evict": lambda core, number: core.evict(5, []),
+    "advance": lambda core, number: core.advance(removed=[]),
+    "clear": lambda core, number: core.clear(),
+    "drain": lambda core, number: (core.clear(), core.drain(3)),
+}
+
+
+@pytest.mark.parametrize("way", WAYS_TO_LEAVE)
+def test_what_leaves_may_call_the_core_again(make, clock, way):
     core = make(max_entries=64, max_weight=1000)
     calls, references = itertools.count(), []
 
@@ -112,21 +122,9 @@ def test_what_leaves_may_call_the_core_again(make, clock, leave):
         references.append(weakref.ref(value, again))
         core.set(number % 90, value, 1 + number % 5, weight=number % 40)
         del value
-        match leave:
-            case "delete":
-                core.delete(number % 7, removed=[])
-            case "evict":
-                core.evict(5, [])
-            case "advance":
-                clock.now += 1
-                core.advance(removed=[])
-            case "clear":
-                core.clear()
-            case "drain":
-                core.clear()
-                core.drain(3)
-        assert len(core) <= 64
-    assert len(core.keys()) <= len(core) <= 64
+        clock.now += way == "advance"
+        WAYS_TO_LEAVE[way](core, number)
+        assert len(core.keys()) <= len(core) <= 64
 
 
 def test_removals_are_reported_though_each_allocation_collects(make, clock):
