@@ -212,6 +212,9 @@ class TestModes:
         assert core.times("key")[:2] == (30, 32)
         clock.now = 30
         assert core.replace("key", 4, 10, core.peek("key").value) == CHANGED
+        core.set("key", 5, 10)
+        assert core.replace("key", 6, 10, 5) & core.fill("filled", 6, 10, core.watch("filled")) & STORED
+        assert core.times("key") == core.times("filled") == (40, 40, True), "without grace"
 
     def test_a_delete_returns_a_fresh_value_only(self, make, clock):
         core, removed = make(), []

@@ -105,9 +105,10 @@ def test_the_reference_core_counts_exactly_in_one_group():
     core.count_hit("other")
     core.count_stale_hit("other")
     core.set("user:1", 2, None, labels=labels(group="view"))
-    for given_name, has_failed in ((None, False), ("view", True)):
-        core.count_miss("other", group=given_name)
-        core.count_load("other", 0.5, group=given_name, has_failed=has_failed)
+    for given in ({}, {"group": "view"}):
+        core.count_miss("other", **given)
+    core.count_load("other", 0.5)
+    core.count_load("other", 0.5, group="view", has_failed=True)
     assert core.groups() == [GroupCounts("", 2, 1, 2, 2, 1, 1.0, core.counts().causes)]
     assert (core.counts().misses, core.peek("user:1").group) == (2, "")
 
