@@ -62,6 +62,11 @@ class TestTimes:
         core.touch("key", 20)
         core.replace("added", "other", 20, "value", exact=True)
         assert [core.times(key).fresh_until for key in ("key", "added")] == [20, 20]
+        ends = set()
+        for number in range(20):
+            core.replace("key", number, 20, core.find("key"))
+            ends.add(core.times("key").fresh_until)
+        assert len(ends) > 10, "by default, a replaced value has jitter, too"
 
     def test_a_touch_keeps_the_grace_unless_the_entry_never_expires(self, make, clock):
         core = make()
