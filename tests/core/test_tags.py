@@ -62,6 +62,21 @@ class TestDrop:
         drain_all(core)
         assert len(core) == 0
 
+    @pytest.mark.parametrize("step", ["drain", "advance"])
+    def test_the_budget_is_for_detached_dropped_and_expired_entries_together(self, make, clock, step):
+        core, removed = make(), []
+        for key in range(1000):
+            core.set(key, key, None)
+        core.clear()
+        for key in range(20):
+            core.set(key, key, 5, removed=removed, labels=RED if key < 10 else None)
+        core.drop_tag("red")
+        clock.now = 10
+        for budget in (1000 - len(removed) + 5, 7):
+            before = len(removed)
+            getattr(core, step)(budget, removed)
+            assert 0 < len(removed) - before <= budget
+
     @pytest.mark.parametrize("others", [0, 5000])
     def test_a_drop_during_the_sweep_of_another_tag_is_swept_as_well(self, make, others):
         core = make()
