@@ -6,7 +6,7 @@ from array import array
 
 import pytest
 
-from tests.core.cores import REPLACED, advance_all
+from tests.core.cores import REPLACED, advance_all, compiled
 from wheelcache.core.contract import CHANGED, COMPLETED, MISSING, PRESENT, STORED, TOO_HEAVY
 
 
@@ -188,3 +188,12 @@ class TestScans:
         core.set("new", 1, None)
         assert {record.key for record in scan.step(5)} <= {"new"}
         assert core.keys() == ["new"]
+
+    @compiled
+    def test_a_scan_ends_in_the_child_of_a_fork(self, make):
+        core = make()
+        for key in range(10):
+            core.set(key, key, None)
+        scan = core.scan()
+        core.after_fork(in_child=True)
+        assert (scan.step(5), len(core.scan().step(20))) == ([], 10)
