@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.core.implementations import COMPILED, CORES
+from tests.core.cores import COMPILED, CORES, Clock
 
 
 @pytest.fixture(params=[COMPILED, "python"])
@@ -19,23 +19,4 @@ def clock():
 @pytest.fixture
 def make(core_class, clock):
     """Make a core on the test's clock, without jitter unless asked for."""
-
-    def make_core(**options):
-        return core_class(**{"clock": clock, **options})
-
-    return make_core
-
-
-class Clock:
-    """A clock whose seconds the test sets."""
-
-    def __init__(self, now=0.0):
-        self.now = now
-
-    def __call__(self):
-        return self.now
-
-
-@pytest.fixture
-def python_core():
-    return CORES["python"]
+    return lambda **options: core_class(**{"clock": clock, **options})

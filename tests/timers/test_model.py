@@ -4,7 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from tests.timers.test_timers import Fired
+from tests.timers.conftest import Fired
 from wheelcache import ManualClock
 from wheelcache.timers import Timers
 
