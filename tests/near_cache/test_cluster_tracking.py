@@ -81,17 +81,6 @@ def test_writes_and_flushes_of_all_masters_are_told(shared_cluster, track, copie
     assert b"b:1" not in copies.told
 
 
-def test_one_thread_has_two_connections_to_each_master(shared_cluster, track):
-    def clients():
-        return [len(node.client().client_list()) for node in shared_cluster.nodes]
-
-    before = clients()
-    track(shared_cluster)
-    subscribers = [len(node.client().client_list(_type="pubsub")) for node in shared_cluster.nodes]
-    assert subscribers == [1, 1, 1]
-    assert all(count - earlier >= 2 for count, earlier in zip(clients(), before, strict=True))
-
-
 def test_slots_that_move_between_masters_are_told_by_the_new_one(own_cluster, track, copies):
     track(own_cluster)
     origin = own_cluster.master_of_slot(0)

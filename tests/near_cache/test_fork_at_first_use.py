@@ -114,13 +114,3 @@ def test_the_child_of_a_fork_during_the_first_use_in_django_does_not_hang(
         "tiered": {"BACKEND": "wheelcache.django_backend.TieredCache", "OPTIONS": {"L2": "behind"}},
     }
     assert run(SCRIPT + DJANGO.format(caches=caches) + AFTER, options=FORKING) == "child\nparent\n"
-
-
-def test_the_child_of_a_fork_during_the_first_use_in_flask_does_not_hang(shared_redis):
-    settings = {
-        "CACHE_TYPE": "wheelcache.flask_backend.TieredCache",
-        "CACHE_OPTIONS": {"l2": "RedisCache"},
-        "CACHE_REDIS_HOST": "localhost",
-        "CACHE_REDIS_PORT": shared_redis.port,
-    }
-    assert run(SCRIPT + FLASK.format(settings=settings) + AFTER, options=FORKING) == "child\nparent\n"

@@ -46,15 +46,6 @@ def test_a_failed_read_of_the_store_is_an_error_of_the_store_and_no_failed_load(
     assert (event.cache, event.sentence()) == ("pages", "Down: Connection refused by 10.0.0.7 (2 times)")
 
 
-def test_a_failed_write_is_such_an_error_as_well(near):
-    near, store = near(), Store()
-    store.error = Down()
-    with pytest.raises(Down):
-        drive(near.write(["a"], lambda: store.set("a", 1)))
-    (event,) = events(near.cache, STORE_FAILED)
-    assert (event.sentence(), near.cache.stats().store.writes.errors) == ("Down", 1)
-
-
 def test_a_value_that_cannot_be_read_is_a_failed_load_and_no_error_of_the_store(near):
     near, store = near(), Store()
     # Without published figures, a cache is observed from the first look.

@@ -42,42 +42,10 @@ def test_keys_of_other_prefixes_are_not_told(shared_redis, track, copies, prefix
     assert copies.are_told(True, *told)
 
 
-def test_another_database_is_told_too(shared_redis, client, copies):
-    shared_redis.client(db=3).set("a:1", 1)
-    assert copies.are_told(True, b"a:1")
-
-
-def test_expiration_by_the_server_is_told(client, copies):
-    client.set("a:1", 1, px=30)
-    assert copies.are_told(True, b"a:1", b"a:1")
-    assert not client.exists("a:1")
-
-
-def test_eviction_is_told(own_redis, track, copies):
-    client = own_redis.client()
-    track(client, copies)
-    client.set("a:1", 1)
-    client.config_set("maxmemory-policy", "allkeys-lru")
-    client.config_set("maxmemory", 1)
-    with pytest.raises(redis.ResponseError):
-        client.set("b:1", 1)
-    assert copies.are_told(True, b"a:1", b"a:1")
-
-
 @pytest.mark.parametrize("command", ["FLUSHALL", "FLUSHDB", "FLUSHALL ASYNC"])
 def test_a_flush_is_told_as_everything(client, copies, command):
     client.execute_command(*command.split())
     assert copies.are_told(True, "all")
-
-
-def test_thousands_in_one_pipeline_are_all_told(client, copies):
-    keys = [f"a:{number}" for number in range(10_000)]
-    pipeline = client.pipeline(transaction=False)
-    for key in keys:
-        pipeline.set(key, 1)
-    pipeline.execute()
-    assert until(lambda: len(copies.told) > 10_000)
-    assert sorted(copies.told[1:]) == sorted(key.encode() for key in keys)
 
 
 # The connection.
@@ -280,25 +248,3 @@ def test_a_listener_that_cannot_keep_up_is_not_trusted(shared_redis, track, line
     copies.release.set()
     assert until(lambda: any("more than 0.1 s behind" in line for line in lines()))
     assert False in copies.told
-
-
-def test_a_connection_that_the_server_drops_for_its_backlog_is_not_trusted(own_redis, track):
-    copies = Blocks()
-    client = own_redis.client()
-    client.config_set("client-output-buffer-limit", "pubsub 100000 0 0")
-    track(client, copies)
-    client.set("a:block", 1)
-    assert copies.entered.wait(PATIENCE)
-
-    def is_dropped():
-        # Keys of 1 kB each: the kernel, too, holds some megabytes.
-        pipeline = client.pipeline(transaction=False)
-        for number in range(2_000):
-            pipeline.set(f"a:{number:01000}", 1)
-        pipeline.execute()
-        return not client.client_list(_type="pubsub")
-
-    assert until(is_dropped)
-    copies.release.set()
-    assert until(lambda: copies.told[-1] is True and copies.told.count(True) == 2)
-    assert copies.told.count(False) == 1

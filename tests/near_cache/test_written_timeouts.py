@@ -109,12 +109,6 @@ def test_what_is_over_leaves_memory_as_other_keys_are_written(timeouts, clock):
     assert not any(ref() is not None for ref in alive)
 
 
-def test_a_deleted_key_is_forgotten(timeouts):
-    write(timeouts, "k", 10)
-    timeouts.end(["k"], timeouts.start(), NO_TIMEOUT, is_certain=True)
-    assert timeouts.left("k") == inf
-
-
 def test_a_child_of_a_fork_remembers_what_its_parent_wrote_and_takes_no_lock_of_a_lost_thread(timeouts, in_thread):
     write(timeouts, "k", 10)
 

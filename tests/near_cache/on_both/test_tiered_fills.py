@@ -1,12 +1,10 @@
 """TieredCache over a store that reports no writes: values whose keys are written during their computation."""
 
-import asyncio
 from itertools import count
 
 import pytest
 
 from tests.near_cache.tiers import SERVERS, TIERS
-from tests.waiting import PATIENCE
 from wheelcache.near_cache.store_calls import then
 
 pytestmark = [
@@ -97,47 +95,3 @@ LATER = {
     "a delete by the same caller": lambda tier, clock: tier.delete("k"),
     "a load": lambda tier, clock: tier.load("k", lambda: "loaded"),
 }
-
-
-@names
-def test_the_last_write_wins(pair, name):
-    tier, other = pair(name)
-    assert tier.get("k") is None
-    other.delete("k")
-    tier.set("k", "old")
-    assert found(tier, other) == ["old", "old"]
-
-
-def test_a_loader_whose_event_loop_stops_and_runs_again_keeps_no_outdated_value(pair):
-    tier, _ = pair("django")
-    loop = asyncio.new_event_loop()
-    has_begun, may_end = asyncio.Event(), asyncio.Event()
-
-    async def load():
-        has_begun.set()
-        await may_end.wait()
-        return "old"
-
-    loading = loop.create_task(tier.backend.aget_or_set("k", load))
-    loop.run_until_complete(has_begun.wait())
-    assert tier.load("k", lambda: "newer") == "newer"
-    tier.delete("k")
-    may_end.set()
-    assert loop.run_until_complete(loading) == "old"
-    assert tier.get("k") is None
-    loop.close()
-
-
-@pytest.mark.pairs(full="name")
-@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
-@names
-def test_a_loaded_value_is_not_kept_if_this_process_writes_its_key_meanwhile(pair, name, write, in_thread):
-    tier, other = pair(name)
-
-    def load():
-        in_thread(write, tier).result(PATIENCE)
-        return "old"
-
-    tier.load("k", load)
-    expected = "new" if write is WRITES["set"] else None
-    assert found(tier, other) == [expected] * 2

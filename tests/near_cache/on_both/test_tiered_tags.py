@@ -1,6 +1,5 @@
 """Tags of a TieredCache over each kind of cache that may stand behind."""
 
-from itertools import count
 from threading import Event
 
 import pytest
@@ -51,16 +50,6 @@ def test_values_and_their_copies_leave_with_their_tags(make, name, kind):
         assert tier.add("k", "new") is True
         assert tier.get("k") == "new"
         tier.delete("k")
-
-
-@of_any_kind
-def test_no_tags_are_as_if_none_were_given(make, name, kind):
-    tier = make(name, kind)
-    tier.clear()
-    tier.backend.set("k", 1, tags=[])
-    tier.backend.delete_tags()
-    assert tier.count("k") == 2
-    assert tier.behind.get("k") == 2
 
 
 @of_any_kind
@@ -131,58 +120,6 @@ def test_a_value_that_was_computed_before_a_drop_is_not_kept_while_the_drop_is_i
     assert until(lambda: (fill(tier), tier.get("k"))[1] == "old")
 
 
-@pytest.mark.parametrize("name", TIERS)
-def test_a_drop_whose_token_another_drop_overwrites_is_seen(make, name, in_thread, monkeypatch):
-    tier = make(name, "files")
-    tier.clear()
-    tier.backend.set("made", 1, tags=["a"])
-    may = {}
-    write, begun = STORES[name].set_tokens, count()
-
-    def held(store, tokens):
-        number = next(begun)
-        may[number, "write"], may[number, "return"] = Event(), Event()
-        has_begun[number].set()
-        assert may[number, "write"].wait(PATIENCE)
-        write(store, tokens)
-        has_written[number].set()
-        assert may[number, "return"].wait(PATIENCE)
-
-    has_begun, has_written = [Event(), Event()], [Event(), Event()]
-    monkeypatch.setattr(STORES[name], "set_tokens", held)
-    drops = [in_thread(tier.backend.delete_tags, "a")]
-    assert has_begun[0].wait(PATIENCE)
-    assert tier.get("k") is None
-    drops.append(in_thread(tier.backend.delete_tags, "a"))
-    assert has_begun[1].wait(PATIENCE)
-    for number in (1, 0):
-        may[number, "write"].set()
-        assert has_written[number].wait(PATIENCE)
-    tier.backend.set("k", "old", tags=["a"])
-    for number in (1, 0):
-        may[number, "return"].set()
-        drops[number].result(PATIENCE)
-    assert tier.get("k") is None
-
-
-def test_a_drop_whose_token_is_replaced_by_the_first_one_is_seen(make, in_thread):
-    tier = make("django", "files")
-    tier.clear()
-    l2 = tier.backend._l2
-
-    def has_key(*args, **kwargs):
-        # The file cache adds a key if it was not there a moment before.
-        del l2.has_key
-        found = l2.has_key(*args, **kwargs)
-        in_thread(tier.backend.delete_tags, "a").result(PATIENCE)
-        return found
-
-    assert tier.get("k") is None
-    l2.has_key = has_key
-    tier.backend.set("k", "old", tags=["a"])
-    assert tier.get("k") is None
-
-
 @fills
 @pytest.mark.parametrize(("name", "kind"), [each for each in KINDS if each[1] != "memory"])
 def test_a_value_that_was_computed_before_a_drop_by_a_process_that_reports_nothing_is_not_kept(make, name, kind, fill):
@@ -230,15 +167,6 @@ def test_redis_reports_a_drop_to_all_processes(make, name, kind):
         tier.backend.delete_tags("b")
         assert tier.get("k") is None
         assert until(lambda: other.get("k") is None)
-
-
-def test_the_envelope_of_a_value_is_plain_json(make):
-    behind = {"OPTIONS": {"SERIALIZER": "django_redis.serializers.json.JSONSerializer"}}
-    tier = make("django", "django-redis", behind=behind)
-    tier.backend.set("k", [{"a": None}], tags=["a"])
-    assert tier.get("k") == [{"a": None}]
-    tier.backend.delete_tags("a")
-    assert tier.get("k") is None
 
 
 def hidden(key, key_prefix, version):

@@ -9,7 +9,6 @@ import pytest
 
 from tests.backends.adapter import DEFAULT
 from tests.near_cache.tiers import TIERS, WITH_ASYNC
-from tests.time_travel import LIBRARIES, in_real_time
 from tests.waiting import until
 from wheelcache.errors import MissingKey
 from wheelcache.near_cache.written_timeouts import SLACK
@@ -101,18 +100,6 @@ def test_after_that_the_value_is_of_another_process_and_its_copy_is_kept_as_long
     assert left(tier) == 60
 
 
-@pytest.mark.pairs(full="adapter", of="write")
-@writes
-def test_a_longer_timeout_than_that_of_the_copies_ends_the_last_of_them(make, clock, write_if_there, write):
-    tier = make(l1_timeout=60)
-    write_if_there(write, tier, 100)
-    assert asks(tier)
-    assert left(tier) == 60
-    clock.advance(90)
-    assert asks(tier)
-    assert left(tier) == 10
-
-
 @pytest.mark.parametrize("name", ["set", "add", "set_many", "load", "touch"])
 @pytest.mark.parametrize(("ttl", "expected"), [(None, 600), (DEFAULT, 300)], ids=["never", "default"])
 def test_without_a_timeout_of_its_own_a_value_has_that_of_the_cache_behind_or_none(
@@ -168,17 +155,6 @@ def test_after_a_delete_nothing_is_known_of_what_another_process_sets(make, cloc
         assert left(tier) == 60
 
 
-def test_a_value_that_is_read_but_not_kept_replaces_the_copy_for_outages(make, clock):
-    tier = make(l1_timeout=60, fail_safe=100)
-    tier.set("k", "old", 20)
-    assert tier.get("k") == "old"
-    clock.advance(20)
-    tier.behind.set("k", "new", 1000)
-    assert tier.get("k") == "new"
-    tier.noted.error = Down()
-    assert tier.get("k") is None
-
-
 @pytest.mark.parametrize("ttl", [0, -1])
 def test_a_timeout_that_is_over_at_once_leaves_no_copy(make, adapter, clock, ttl):
     tier = make(l1_timeout=60)
@@ -213,17 +189,3 @@ def test_over_redis_as_well_a_copy_does_not_wait_for_word_of_the_end(over, empty
     # Redis reports this write, too, which drops a copy that was made before.
     assert until(lambda: tier.get("k") == 1 and left(tier) is not None)
     assert 0 < left(tier) <= 20
-
-
-@pytest.mark.parametrize("library", LIBRARIES.values(), ids=LIBRARIES)
-@pytest.mark.parametrize("l1_timeout", [60, 1])
-def test_a_value_is_gone_when_its_time_is_over_in_both_levels(make, library, l1_timeout):
-    tier = make(l1_timeout=l1_timeout)
-    with library.freeze(in_real_time()) as time_:
-        tier.set("k", 1, 20)
-        tier.add("l", 1, 20)
-        assert tier.get_many(["k", "l"]) == {"k": 1, "l": 1}
-        time_.shift(19)
-        assert tier.get_many(["k", "l"]) == {"k": 1, "l": 1}
-        time_.shift(1)
-        assert (tier.get("k"), tier.get_many(["k", "l"])) == (None, {})

@@ -2,13 +2,16 @@
 
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from itertools import count
 
 import pytest
 import redis
 from django.core.cache import caches
+from redis.crc import key_slot
 
 from tests.near_cache.tiers import LOCMEM, TierOnDjango, made_tiers
+from tests.redis_cluster import Cluster
 from tests.scripts import FORKING, run
 from tests.waiting import join, paused, until
 
@@ -30,6 +33,7 @@ class Load:
     A read of a number is stale by the time that has passed since the next one was acknowledged.
 
     Attributes:
+        longest_pause: the seconds for which a thread has waited for the interpreter.
         calls: of the readers: when each began, whether it reached for the server in vain, its key and its result.
     """
 
@@ -42,6 +46,7 @@ class Load:
         self.threads = [threading.Thread(target=self.write)]
         self.threads += [threading.Thread(target=self.read, args=(number,)) for number in range(READERS)]
         self.in_vain = set()
+        self.longest_pause = 0.0
         for name in ("connect", "read_response"):
             monkeypatch.setattr(redis.Connection, name, self.noting_failures(getattr(redis.Connection, name)))
 
@@ -65,16 +70,17 @@ class Load:
         join(*self.threads)
 
     def write(self):
-        number = 0
-        while not self.over.wait(0.002):
+        for number in count():
+            asleep = time.monotonic()
+            if self.over.wait(0.002):
+                return
+            self.longest_pause = max(self.longest_pause, time.monotonic() - asleep)
             key = KEYS[number % len(KEYS)]
-            number += 1
-            try:
+            # It may have been written all the same: nothing is known about it. redis-py raises AttributeError for a
+            # node that it does not know yet.
+            with suppress(redis.RedisError, AttributeError):
                 self.client.set(f":1:{key}", number)
-            except redis.RedisError:
-                # It may have been written all the same: nothing is known about it.
-                continue
-            self.acknowledged[key].append((number, time.monotonic()))
+                self.acknowledged[key].append((number, time.monotonic()))
 
     def read(self, number):
         cache = caches["tiered"]
@@ -177,6 +183,44 @@ def test_under_load_no_call_fails_or_hangs_and_nothing_stale_is_read_after_recov
             )
         assert held <= HELD_CALLS * len(meanwhile), name
         assert max(stale) < TOLD_WITHIN, name
+
+
+@contextmanager
+def move_slots(cluster, recorder):
+    """Move the slots of half of the keys to a master that had none."""
+    new, origin = cluster.add_node(), cluster.master_of(f":1:{KEYS[0]}")
+    slots = {key_slot(f":1:{key}".encode()) for key in KEYS}
+    cluster.move(sorted(slot for slot in slots if cluster.master_of_slot(slot) is origin), origin, new)
+    yield
+
+
+@contextmanager
+def fail_over(cluster, recorder):
+    """Let a replica take over from its master."""
+    replica = next(node for node in cluster.nodes if "slave" in node.ask("ROLE"))
+    replica.ask("CLUSTER FAILOVER")
+    assert until(lambda: "master" in replica.ask("ROLE"))
+    yield
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("change", [move_slots, fail_over])
+def test_no_read_is_outdated_for_longer_than_promised_when_keys_of_a_cluster_get_another_master(
+    trackings, monkeypatch, change
+):
+    with Cluster(replicas=True) as cluster, made_tiers(trackings) as make:
+        tier = make(TierOnDjango, "redis-cluster", cluster, behind={"TIMEOUT": None}, l1_timeout=600)
+        with Load(cluster, monkeypatch) as load:
+            load.goes_on()
+            with change(cluster, None):
+                # Copies of the keys that have moved may be outdated from now on.
+                time.sleep(2 * TOLD_WITHIN)
+            assert until(cluster.is_whole)
+            hits = tier.engine.stats().hits
+            assert until(lambda: tier.engine.stats().hits > hits + 30)
+    stale = load.staleness(load.calls)
+    assert len(stale) > CALLS
+    assert max(stale) < TOLD_WITHIN + load.longest_pause
 
 
 SCRIPT = """
