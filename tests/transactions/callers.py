@@ -6,7 +6,7 @@ Only the public calls of Django and of the cache are used. Each operation ends a
 import random
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 
 from django.core.cache import caches
@@ -16,7 +16,6 @@ from django.db import DatabaseError, connection, transaction
 from tests.transactions.records import (
     COMMITTED,
     COMMITTING,
-    FAILED,
     READ,
     SERIAL_BITS,
     TRANSACTION_BITS,
@@ -63,22 +62,6 @@ def tag_of(key):
 
 def names_of(*keys):
     return [f"{kind}-{key}" for kind in (GOT, LOADED) for key in keys]
-
-
-@contextmanager
-def transaction_by_hand():
-    """Make a transaction without ``atomic``, as code does that was written for Django's autocommit being off."""
-    transaction.set_autocommit(False)
-    try:
-        yield
-    except BaseException:
-        transaction.rollback()
-        raise
-    else:
-        transaction.commit()
-    finally:
-        if connection.connection is not None:
-            transaction.set_autocommit(True)
 
 
 class Caller:
@@ -201,20 +184,12 @@ class Caller:
         """Read and write in a transaction, which may be rolled back, and read the same rows again."""
         with self.numbered():
             number, written = self.transaction, set()
-            # sqlite has no savepoints without autocommit.
-            by_hand = self.setting.database == "postgresql" and self.chance(0.15)
-            block = transaction_by_hand if by_hand else transaction.atomic
-            try:
-                with block():
+            with suppress(Undo):
+                with transaction.atomic():
                     self.steps(written)
                     self.end_block()
                     self.recorder.ended(COMMITTING, self.number, number)
                 self.recorder.ended(COMMITTED, self.number, number)
-            except Undo:
-                pass
-            except DatabaseError:
-                self.recorder.ended(FAILED, self.number, number)
-                raise
         for key in written:
             self.read(key)
 
@@ -222,7 +197,7 @@ class Caller:
         self.pause()
         if self.chance(0.15):
             raise Undo
-        if connection.in_atomic_block and self.chance(0.05):
+        if self.chance(0.05):
             transaction.set_rollback(True)
 
     def steps(self, written, depth=0):
@@ -237,22 +212,13 @@ class Caller:
     def nested(self, written, depth):
         """Make steps within a savepoint, which may be rolled back."""
         own = dict(self.own)
-        if self.chance(0.7):
-            try:
-                with transaction.atomic():
-                    self.steps(written, depth)
-                    if self.chance(0.4):
-                        raise Undo
-            except Undo:
-                self.own = own
-        else:
-            savepoint = connection.savepoint()
-            self.steps(written, depth)
-            if self.chance(0.4):
-                transaction.savepoint_rollback(savepoint)
-                self.own = own
-            else:
-                transaction.savepoint_commit(savepoint)
+        try:
+            with transaction.atomic():
+                self.steps(written, depth)
+                if self.chance(0.4):
+                    raise Undo
+        except Undo:
+            self.own = own
         for key in written:
             if self.chance(0.5):
                 self.read(key)

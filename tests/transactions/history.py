@@ -31,7 +31,7 @@ from django.conf import settings
 from tests.postgresql_server import PostgresqlServer
 from tests.redis_server import RedisServer
 from tests.transactions.callers import Caller
-from tests.transactions.records import DIED, Check, Recorder, recorded
+from tests.transactions.records import Check, Recorder, recorded
 from tests.waiting import PATIENCE, join
 
 PROCESSES, THREADS = 4, 3
@@ -142,7 +142,6 @@ class Processes:
         self._configure = configure
         self._random = random.Random(seed)
         self._numbers = count(1)
-        self._recorder = Recorder(folder / "0.records")
         self._goes_on = forking.Value("b", 1, lock=False)
         # By the number of the process, since the reads of a killed one count.
         self._reads = forking.Array("q", 10_000, lock=False)
@@ -167,8 +166,6 @@ class Processes:
         process.kill()
         join(process)
         self.killed += 1
-        for caller in self._callers(number):
-            self._recorder.ended(DIED, caller, 0)
         self.start()
 
     def stop(self):
@@ -237,7 +234,7 @@ def configure(setting, folder, database, redis_location):
     django.setup()
 
 
-def run(setting, reads, seed=0, kills=True):
+def run(setting, reads, seed=0):
     """Run until about ``reads`` cached values were read. Return the counts, and descriptions of faults."""
     rnd = random.Random(seed)
     with ExitStack() as stack:
@@ -247,16 +244,14 @@ def run(setting, reads, seed=0, kills=True):
             redis = stack.enter_context(RedisServer())
             location = f"redis://{redis.host}:{redis.port}"
         database = database_of(setting, folder, stack)
-        begun = time.monotonic()
         processes = Processes(
             *(setting, folder, seed), lambda: configure(setting, folder, database.django_database, location)
         )
         try:
             while processes.reads() < reads and not processes.errors():
                 time.sleep(1 + 2 * rnd.random())
-                if kills:
-                    with suppress(psycopg.OperationalError):
-                        rnd.choice([*[processes.kill_one] * 5, *database.kills])()
+                with suppress(psycopg.OperationalError):
+                    rnd.choice([*[processes.kill_one] * 5, *database.kills])()
         finally:
             stuck = processes.stop()
         check = Check(processes.records(), database.committed(), setting.late)
@@ -265,8 +260,6 @@ def run(setting, reads, seed=0, kills=True):
             "stuck": stuck,
             "errors": len(processes.errors()),
             "killed": processes.killed,
-            "seconds": round(time.monotonic() - begun),
-            "age of the oldest": check.oldest,
         }
         return counts, [*processes.errors()[:3], *map(str, check.faults[:10])]
 
@@ -277,13 +270,12 @@ def main():
     parser.add_argument("--database", choices=["sqlite", "postgresql"], default="sqlite")
     parser.add_argument("--cache", choices=CACHES, default="host")
     parser.add_argument("--without-transactions", action="store_true", help="the cache does not follow transactions")
-    parser.add_argument("--without-kills", action="store_true")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     setting = replace(CACHES[given.cache], database=given.database)
     if not given.without_transactions:
         setting = replace(setting, options=(*setting.options, ("TRANSACTIONS", True)))
-    counts, faults = run(setting, given.reads, given.seed, not given.without_kills)
+    counts, faults = run(setting, given.reads, given.seed)
     print(json.dumps(counts))
     print(*faults, sep="\n", file=sys.stderr)
 

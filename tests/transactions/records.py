@@ -12,8 +12,8 @@ A read is a call that returned a version of a row. It is wrong if the version wa
   transaction may be as old as the beginning of that transaction;
 - *not its own*: the transaction of the read had written another version of this row, and invalidated it.
 
-If a process is killed, or loses its database, between the commit and the end of the block, no cache may ever hear of
-the write. Reads that only such a write makes outdated are counted apart.
+If a process is killed, or loses its database, between the commit and the end of the block, its write makes no read
+outdated: see ``test_killed_commits``.
 """
 
 import os
@@ -23,17 +23,14 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from itertools import pairwise
 
-READ, COMMITTING, COMMITTED, FAILED, DIED = range(5)
-"""Kinds of records. FAILED: the block ended with an error of the database. DIED: the process was killed."""
+READ, COMMITTING, COMMITTED = range(3)
+"""Kinds of records."""
 
 WAYS = ("get", "get_many", "get_or_set", "memoize")
 
 PHANTOM, OUTDATED, NOT_OWN = FAULTS = ("phantom", "outdated", "not its own")
 WRONG_LOADS = "wrong loads"
 """Wrong reads from the database itself, of which there are none unless this check is wrong."""
-
-OUTDATED_AFTER_FAILURE, OUTDATED_AFTER_KILL = "outdated after a failed commit", "outdated after a kill"
-AGED, LATE = "older than a write during its own transaction", "late"
 
 NEVER = 2**63 - 1
 SERIAL_BITS = 10
@@ -80,10 +77,6 @@ def transaction_of(version):
     return version >> SERIAL_BITS
 
 
-def caller_of(transaction):
-    return transaction >> TRANSACTION_BITS
-
-
 class Recorder:
     """Appends the records of one process to a file, from which they are read even if the process was killed."""
 
@@ -117,37 +110,23 @@ class Check:
 
     Attributes:
         counts: the number of reads, and of each fault.
-        faults: a tuple (fault, read) for each wrong read.
-        oldest: the largest time between the end of a write and the beginning of a read of an older version, in seconds.
+        faults: a tuple (fault, way, read) for each wrong read.
     """
 
     def __init__(self, records, committed, late=0.0):
         self._late = int(late * 1e9)
         self._reads = []
-        self._committing, ends, died = {}, defaultdict(dict), {}
+        self._committing, ends = {}, {}
         for record in records:
             if record.kind == READ:
                 self._reads.append(record)
-            elif record.kind == COMMITTING:
-                self._committing[record.transaction] = record.end
-            elif record.kind == DIED:
-                died[record.caller] = record.end
             else:
-                ends[record.kind][record.transaction] = record.end
+                (self._committing if record.kind == COMMITTING else ends)[record.transaction] = record.end
         self._orders = {(key, version): order for key, version, order in committed}
         for transaction in {transaction_of(version) for _, version, _ in committed}:
             assert transaction in self._committing, f"{transaction:x} committed without a record of it"
-        # Those that returned, and in addition those that failed, and those whose process died.
-        returned = ends[COMMITTED]
-        failed = {**ends[FAILED], **returned}
-        killed = {each: died[caller_of(each)] for each in self._committing if caller_of(each) in died} | failed
-        self._ends = {
-            OUTDATED: self._earliest_ends(committed, returned),
-            OUTDATED_AFTER_FAILURE: self._earliest_ends(committed, failed),
-            OUTDATED_AFTER_KILL: self._earliest_ends(committed, killed),
-        }
+        self._ends = self._earliest_ends(committed, ends)
         self.counts = Counter()
-        self.oldest = 0.0
         self.faults = []
 
     @staticmethod
@@ -171,12 +150,10 @@ class Check:
             self.counts["loads" if read.is_loaded else "reads"] += 1
             fault = self._fault(read)
             if read.is_loaded:
-                self.counts[WRONG_LOADS] += fault in FAULTS
+                self.counts[WRONG_LOADS] += fault is not None
             elif fault is not None:
                 self.counts[fault] += 1
-                if fault in FAULTS:
-                    self.counts[f"{fault} by {read.way}{' inside' if read.transaction else ''}"] += 1
-                    self.faults.append((fault, read))
+                self.faults.append((fault, read.way, read))
         return dict(self.counts)
 
     def _fault(self, read):
@@ -185,15 +162,8 @@ class Check:
         if not self._was_committed(read):
             return PHANTOM
         order = self._orders.get((read.key, read.version), 0)
-        for fault, ends in self._ends.items():
-            end = ends.get(read.key, {}).get(order, NEVER)
-            if end < read.since and fault == OUTDATED:
-                self.oldest = max(self.oldest, (read.since - end) / 1e9)
-            if end + self._late < read.since:
-                return fault
-        if self._ends[OUTDATED].get(read.key, {}).get(order, NEVER) < read.start:
-            return AGED if read.transaction else LATE
-        return None
+        end = self._ends.get(read.key, {}).get(order, NEVER)
+        return OUTDATED if end + self._late < read.since else None
 
     def _was_committed(self, read):
         if not read.version:

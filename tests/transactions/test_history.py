@@ -12,8 +12,6 @@ pytestmark = pytest.mark.deep
 
 READS = int(os.environ.get("HISTORY_READS", 20_000))
 SECONDS = 280
-SERVER_TIME = 4
-"""Seconds, in ``make check``, for which a killed process may still commit: it needs half a second."""
 
 
 def counts(*options):
@@ -50,18 +48,3 @@ def test_the_check_finds_a_cache_that_does_not_follow_transactions():
     found, _ = counts("--without-transactions")
     assert all(found[fault] for fault in FAULTS), found
     assert found[WRONG_LOADS] == 0
-
-
-@pytest.mark.servers
-@pytest.mark.parametrize("cache", ["host", "redis"])
-def test_nothing_from_before_a_commit_is_kept_if_its_process_is_killed(cache, at_length):
-    options = ["--cache", cache, "--server-time", max(at_length(10), SERVER_TIME)]
-    with start("from tests.transactions.kills import main; main()", 8, *options) as process:
-        try:
-            output, errors = process.communicate(timeout=SECONDS)
-        finally:
-            process.kill()
-    assert process.returncode == 0, errors
-    found = json.loads(output)
-    assert (found["old"], found["old later"]) == (0, 0), found
-    assert found["kills"]
