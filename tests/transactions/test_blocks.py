@@ -115,25 +115,6 @@ def test_a_value_that_others_outdated_since_the_block_began_is_not_shared(cache,
     assert others(cache.get, "key") in (None, "theirs")
 
 
-def test_a_value_is_not_shared_if_others_have_counted_since_the_block_began(cache, others):
-    cache.set("key", 1)
-    with transaction.atomic():
-        others(cache.incr, "key")
-        cache.set("key", "ours")
-    assert others(cache.get, "key") in (None, 2)
-
-
-def test_a_fill_that_another_block_outdated_is_dropped_and_the_value_of_others_stays(cache, others):
-    def load_and_set():
-        cache.set("key", "theirs")
-
-    with transaction.atomic():
-        assert cache.get("key") is None
-        others(load_and_set)
-        cache.set("key", "ours")
-    assert cache.get("key") == "theirs"
-
-
 def test_immediate_calls_reach_others_at_once_and_survive_a_rollback(cache, others):
     cache.set("counter", 1)
     with rolled_back():
@@ -142,17 +123,6 @@ def test_immediate_calls_reach_others_at_once_and_survive_a_rollback(cache, othe
         assert others(cache.get, "lock") == "ours"
         assert others(cache.get, "counter") == 2
     assert cache.get_many(["lock", "counter"]) == {"lock": "ours", "counter": 2}
-
-
-def test_immediate_calls_act_on_a_value_that_the_block_has_set(cache, others):
-    with transaction.atomic():
-        cache.set("counter", 1)
-        assert not cache.add("counter", 7)
-        assert cache.incr("counter", 5) == 6
-        assert cache.decr("counter") == 5
-        assert cache.touch("counter", 100)
-        assert others(cache.get, "counter") is None
-    assert cache.get("counter") == 5
 
 
 def test_an_immediate_call_on_a_deleted_key_deletes_it_for_all(cache, others):

@@ -10,16 +10,14 @@ from asgiref.sync import async_to_sync
 from django.core.cache import caches
 from django.core.checks import run_checks
 from django.core.exceptions import ImproperlyConfigured
-from django.core.handlers.base import BaseHandler
-from django.db import connection, transaction
+from django.db import transaction
 from django.http import HttpResponse
 from django.test import RequestFactory, TestCase, override_settings
 from django.views.decorators.cache import cache_page
 
 from tests.python_calls import python_calls
 from tests.transactions.conftest import FOLLOWS, SETTINGS, TIERED, WHEEL, closing_connections
-from wheelcache import Cache, ManualClock
-from wheelcache.django_backend import WheelCache, memoize, stores
+from wheelcache.django_backend import WheelCache
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -71,60 +69,10 @@ def test_a_page_of_a_view_whose_transaction_rolls_back_is_not_cached(cache):
     assert views == ["/done", "/undone", "/undone"]
 
 
-def test_a_page_that_has_expired_is_cached_again_by_the_next_transaction(monkeypatch):
-    clock, views = ManualClock(1_000_000.0), []
-    monkeypatch.setattr(stores, "Cache", partial(Cache, clock=clock))
-    expiring = SETTINGS["wheel"] | {"LOCATION": "expiring"}
-    expiring["OPTIONS"] = expiring["OPTIONS"] | {"FILL_WAIT": 5, "GRACE": 60}
-
-    @transaction.atomic
-    @cache_page(60)
-    def view(request):
-        views.append(request.path)
-        return HttpResponse("page")
-
-    with override_settings(CACHES={"default": expiring}):
-        cache = caches["default"]
-        for _ in range(3):
-            for _ in range(2):
-                view(RequestFactory().get("/"))
-                cache.close()
-            clock.advance(61)
-    assert len(views) == 3
-
-
-def waiting_cache():
-    return WheelCache("waiting", {"OPTIONS": {**FOLLOWS, "FILL_WAIT": 30}})
-
-
-def test_with_atomic_requests_a_committed_request_computes_for_all_that_follow(cache, others, monkeypatch):
-    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
-    computed = []
-
-    def compute(name):
-        assert connection.in_atomic_block
-        computed.append(name)
-        return [name]
-
-    memoized = memoize(100)(compute)
-
-    def view(request):
-        values = [cache.get_or_set("key", lambda: compute("set")), memoized("memoized")]
-        transaction.set_rollback(request.path == "/undone")
-        return values
-
-    respond = BaseHandler().make_view_atomic(view)
-    for path, count in [("/undone", 2), ("/", 4), ("/", 4)]:
-        assert respond(RequestFactory().get(path)) == [["set"], ["memoized"]]
-        assert len(computed) == count
-    # Another thread, whose connection has a transaction of its own.
-    assert others(transaction.atomic(lambda: [cache.get("key"), memoized("memoized")])) == [["set"], ["memoized"]]
-    assert len(computed) == 4
-
-
 @pytest.mark.parametrize("is_committed", [True, False])
 def test_with_fill_wait_others_wait_for_the_commit_and_compute_after_a_rollback(is_committed):
-    cache, asked = waiting_cache(), threading.Event()
+    cache = WheelCache("waiting", {"OPTIONS": {**FOLLOWS, "FILL_WAIT": 30}})
+    asked = threading.Event()
 
     @closing_connections()
     def wait_for_value():
@@ -260,15 +208,6 @@ def test_a_cache_behind_another_one_follows_no_transactions_of_its_own():
         assert caches["behind"].get("throttle_1", version=2) == cache.get("throttle_1", version=2) == 1
         assert cache.get("key") is None
         cache.clear()
-
-
-def test_a_cache_follows_the_databases_that_it_names(others):
-    cache = WheelCache("named", {"OPTIONS": {**FOLLOWS, "TRANSACTIONS": ["default"]}})
-    with transaction.atomic():
-        cache.set("key", 1)
-        assert others(cache.get, "key") is None
-    assert others(cache.get, "key") == 1
-    cache.clear()
 
 
 @pytest.mark.parametrize(("options", "ids"), [({}, ["wheelcache.I002"]), ({"TRANSACTIONS": False}, []), (FOLLOWS, [])])
