@@ -148,7 +148,7 @@ class Caller:
 
     def may_set(self):
         # The last set wins, whatever was deleted since its caller missed the key.
-        return self.setting.guards_sets or self.transaction
+        return self.setting.late or self.transaction
 
     def by_get_or_set(self, key):
         return self.cache.get_or_set(names_of(key)[1], partial(load, key), self.ttl(), tags=[tag_of(key)])
@@ -173,7 +173,7 @@ class Caller:
 
     def read_in_transaction(self):
         with self.numbered(), transaction.atomic():
-            if self.setting.database == "postgresql" and self.chance(0.5):
+            if self.chance(0.5):
                 with connection.cursor() as cursor:
                     cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             for _ in range(self.random.randint(1, 4)):

@@ -87,15 +87,16 @@ def test_a_value_that_an_inner_transaction_has_set_is_shared_at_the_outer_commit
 def test_a_value_of_an_inner_transaction_is_not_shared_if_another_caller_wrote_the_key_meanwhile(
     other, cache, others, when
 ):
-    with transaction.atomic():
-        if when == "before the inner one":
+    def pass_moment(moment):
+        if moment == when:
             others(cache.delete, "key")
+
+    with transaction.atomic():
+        pass_moment("before the inner one")
         with transaction.atomic(using=other):
             cache.set("key", "from before the write of another caller")
-            if when == "in the inner one":
-                others(cache.delete, "key")
-        if when == "after the inner one":
-            others(cache.delete, "key")
+            pass_moment("in the inner one")
+        pass_moment("after the inner one")
     assert others(cache.get, "key") is None
 
 
@@ -110,16 +111,6 @@ def test_a_delete_in_a_savepoint_that_rolls_back_is_applied_if_another_database_
     assert cache.get_many(["key", "new"]) == {}
 
 
-def test_a_tag_that_an_outer_transaction_has_dropped_is_dropped_in_the_inner_one(other, cache):
-    cache.set("key", "old", tags=["tag"])
-    with transaction.atomic():
-        cache.delete_tags("tag")
-        with transaction.atomic(using=other):
-            cache.set("of-the-inner", 1)
-            assert cache.get("key") is None
-            assert "key" not in cache
-
-
 @pytest.mark.parametrize("has_savepoint", [False, True])
 def test_a_tag_that_an_inner_block_has_dropped_hides_a_value_of_the_outer_one(other, cache, has_savepoint):
     with transaction.atomic():
@@ -129,19 +120,6 @@ def test_a_tag_that_an_inner_block_has_dropped_hides_a_value_of_the_outer_one(ot
             assert cache.get_many(["key"]) == {}
             assert cache.get_or_set("key", lambda: "new", tags=["tag"]) == "new"
         assert cache.get("key") == "new"
-
-
-@pytest.mark.parametrize("change", ["delete", "set"])
-def test_an_add_in_an_inner_transaction_is_visible_after_a_change_in_the_outer_one(other, cache, change):
-    cache.set("key", "old")
-    with transaction.atomic():
-        getattr(cache, change)("key", *["of the outer"] * (change == "set"))
-        with transaction.atomic(using=other):
-            cache.delete("key")
-            assert cache.add("key", "new")
-            assert cache.get("key") == "new"
-        assert cache.get("key") == "new"
-    assert cache.get("key") == "new"
 
 
 def test_a_clear_in_an_inner_transaction_is_repeated_at_the_commit_of_the_outer_one(other, cache, others):
