@@ -129,30 +129,6 @@ def test_a_caller_that_missed_before_another_one_stored_the_value_finds_it_in_th
     assert loaded == [1]
 
 
-def test_an_error_while_a_computed_value_is_stored_reaches_all_callers_and_is_a_failed_load(near, store, pool):
-    began, release, loaded = threading.Event(), threading.Event(), []
-
-    def load():
-        loaded.append(1)
-        began.set()
-        assert release.wait(PATIENCE)
-        return "value"
-
-    def add(value, computation):
-        yield from ()
-        raise TypeError("cannot be stored")
-
-    def get():
-        return run(near.near.get_or_add(sought("k", partial(store.read, "k"), load, add)))
-
-    callers = [pool.submit(get) for _ in range(3)]
-    assert began.wait(PATIENCE)
-    until_waiting(2)
-    release.set()
-    assert [str(each.exception(PATIENCE)) for each in callers] == ["cannot be stored"] * 3
-    assert (loaded, near.copies.stats().load_failures) == ([1], 1)
-
-
 def test_what_is_loaded_without_trust_is_not_there_when_the_store_has_no_such_key(make):
     near = make(tracked=True, trusted=False)
     assert [near.load("k", lambda: "old"), near.load("k", lambda: "new")] == ["old", "new"]

@@ -8,7 +8,6 @@ import pytest
 import redis
 
 from tests.near_cache.listeners import QUICK, Copies, in_vain
-from tests.redis_server import RedisServer
 from tests.waiting import PATIENCE, happens, paused, until
 from wheelcache.near_cache import redis_tracking
 
@@ -129,7 +128,6 @@ def test_a_wrong_password_is_logged_once_and_tried_slowly(own_redis, tracking_of
 
 
 REFUSALS = {
-    "unknown command": None,
     "no right to track": "allchannels +@all -client|tracking",
     "no right to the channel": "resetchannels +@all",
     "no right to ping": "allchannels +@all -ping",
@@ -137,18 +135,12 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("rights", REFUSALS.values(), ids=REFUSALS)
-def test_a_server_that_refuses_is_tried_once_a_minute(rights, tracking_of, copies, lines):
-    with RedisServer(*(["--rename-command", "CLIENT", ""] if rights is None else [])) as server:
-        user = {}
-        if rights is not None:
-            server.client().execute_command("ACL", "SETUSER", "web", "on", ">secret", "~a:*", *rights.split())
-            user = {"username": "web", "password": "secret"}
-        tries, connect = in_vain(server.client(**user))
-        tracking = tracking_of(connect, copies)
-        tracking.start()
-        assert until(lambda: lines())
-        assert not happens(lambda: len(tries) > 1, 0.3)
-        tracking.stop()
+def test_a_server_that_refuses_is_tried_once_a_minute(own_redis, rights, tracking_of, copies, lines):
+    own_redis.client().execute_command("ACL", "SETUSER", "web", "on", ">secret", "~a:*", *rights.split())
+    tries, connect = in_vain(own_redis.client(username="web", password="secret"))
+    tracking_of(connect, copies).start()
+    assert until(lambda: lines())
+    assert not happens(lambda: len(tries) > 1, 0.3)
     assert copies.told == ["refused"]
     assert len(lines()) == 1
 

@@ -240,16 +240,6 @@ def test_a_drop_whose_token_the_store_has_lost_is_known_by_its_report(process, s
     assert process.get("k") is MISSING
 
 
-def test_a_value_that_was_computed_before_a_report_is_stored_as_dropped(process):
-    since = moment()
-    process.drop("a")
-    process.report("a")
-    process.set("k", [1], "a", since=since)
-    assert process.get("k") is MISSING
-    process.set("k", [1], "a", since=moment())
-    assert process.get("k") == [1]
-
-
 # Another machine, whose moments mean nothing here.
 
 SECONDS = 10**9

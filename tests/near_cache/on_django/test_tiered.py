@@ -279,15 +279,6 @@ def test_over_memcached_djangos_cache_gives_no_thread_the_answer_of_another(memc
         assert together(use_own_keys) == [None] * THREADS
 
 
-def test_a_memcached_that_is_down_is_known_to_be_down(tier):
-    tier = tier("memcached", "127.0.0.1:1")
-    for _ in range(5):
-        with pytest.raises(Exception, match=r"refused|servers seem to be down|is not called"):
-            tier.set("k", 1)
-        with pytest.raises(Exception, match=r"refused|servers seem to be down"):
-            tier.get("k")
-
-
 @pytest.mark.parametrize("kind", ["redis", "django-redis"])
 def test_replicas_are_not_trusted_to_tell_since_the_primary_tells_too_early(tier, empty_redis, trackings, kind):
     url = f"redis://{empty_redis.host}:{empty_redis.port}/0"

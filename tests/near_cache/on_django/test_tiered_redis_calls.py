@@ -107,14 +107,6 @@ def test_set_returns_whether_redis_has_the_value_also_with_xx(front, call):
     assert call(cache, "set", "key", 1, 0) is False
 
 
-def test_a_key_whose_tag_was_dropped_does_not_exist_for_xx(front, call):
-    cache = front.backend
-    cache.set("key", 1, tags=["a"])
-    cache.delete_tags("a")
-    assert call(cache, "set", "key", 2, xx=True) is False
-    assert cache.get("key") is None
-
-
 def test_over_a_cache_without_xx_it_is_an_error_and_set_returns_true(tier, call):
     cache = tier("memory").backend
     assert call(cache, "set", "key", 1) is True
@@ -153,13 +145,6 @@ def test_a_cache_without_these_calls_is_an_error_that_names_the_call(tier, call)
             getattr(cache, name)("key")
     assert call(cache, "expire", "key", 10) is True
     assert call(cache, "set", "key", 2, nx=True) is False
-
-
-def test_a_wrong_pattern_reaches_neither_redis_nor_the_copies(front, call):
-    copied(front, "7")
-    with pytest.raises(TypeError, match="pattern must be a string"):
-        call(front.backend, "delete_pattern", 7)
-    assert front.backend.get("7") == 1
 
 
 def test_an_outage_with_fail_safe_looks_like_an_empty_cache(tier, own_redis):
