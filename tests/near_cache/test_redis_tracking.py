@@ -5,7 +5,6 @@ import time
 from math import inf
 
 import pytest
-import redis
 
 from tests.near_cache.listeners import QUICK, Copies, in_vain
 from tests.waiting import PATIENCE, happens, paused, until
@@ -53,7 +52,6 @@ def test_a_flush_is_told_as_everything(client, copies, command):
 CLIENTS = {
     "options that do not fit": lambda server: server.client(protocol=3, decode_responses=True, health_check_interval=1),
     "another database": lambda server: server.client(db=2),
-    "a Unix socket": lambda server: redis.Redis(unix_socket_path=server.unix_socket),
 }
 
 
