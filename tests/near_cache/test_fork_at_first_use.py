@@ -75,7 +75,7 @@ cache = Cache()
 """
 
 
-@pytest.mark.parametrize("kind", ["files", "redis", "django-redis", "redis-cluster", "memcached"])
+@pytest.mark.parametrize("kind", ["django-redis", "redis-cluster"])
 def test_the_child_of_a_fork_during_the_first_use_in_django_does_not_hang(
     kind, shared_redis, shared_cluster, memcached, tmp_path
 ):

@@ -21,12 +21,8 @@ from tests.transactions.records import (
     TRANSACTION_BITS,
     WAYS,
 )
-from wheelcache.django_backend import memoize
 
 KEYS = range(6)
-
-GOT, LOADED = "got", "loaded"
-"""The beginnings of the names of values that are read by ``get`` and ``get_many``, and by ``get_or_set``."""
 
 
 class Loads(threading.local):
@@ -51,17 +47,13 @@ def load(key):
     return loads.versions[key]
 
 
-@memoize(60, tags=lambda key: [tag_of(key)])
-def memoized(key):
-    return load(key)
-
-
 def tag_of(key):
     return f"tag-{key}"
 
 
 def names_of(*keys):
-    return [f"{kind}-{key}" for kind in (GOT, LOADED) for key in keys]
+    """Return the names of values that are read by ``get`` and ``get_many``, and by ``get_or_set``."""
+    return [f"{kind}-{key}" for kind in ("got", "loaded") for key in keys]
 
 
 class Caller:
@@ -153,9 +145,6 @@ class Caller:
     def by_get_or_set(self, key):
         return self.cache.get_or_set(names_of(key)[1], partial(load, key), self.ttl(), tags=[tag_of(key)])
 
-    def by_memoize(self, key):
-        return memoized(key)
-
     def ttl(self):
         return self.random.choice([0.05, 60, None])
 
@@ -187,18 +176,17 @@ class Caller:
             with suppress(Undo):
                 with transaction.atomic():
                     self.steps(written)
-                    self.end_block()
+                    self.pause()
+                    self.may_undo(0.15)
+                    transaction.set_rollback(self.chance(0.05))
                     self.recorder.ended(COMMITTING, self.number, number)
                 self.recorder.ended(COMMITTED, self.number, number)
         for key in written:
             self.read(key)
 
-    def end_block(self):
-        self.pause()
-        if self.chance(0.15):
+    def may_undo(self, probability):
+        if self.chance(probability):
             raise Undo
-        if self.chance(0.05):
-            transaction.set_rollback(True)
 
     def steps(self, written, depth=0):
         for _ in range(self.random.randint(1, 3)):
@@ -215,8 +203,7 @@ class Caller:
         try:
             with transaction.atomic():
                 self.steps(written, depth)
-                if self.chance(0.4):
-                    raise Undo
+                self.may_undo(0.4)
         except Undo:
             self.own = own
         for key in written:
@@ -255,13 +242,9 @@ class Caller:
     def delete(self, keys):
         for name in names_of(*keys):
             self.cache.delete(name)
-        for key in keys:
-            memoized.cache_delete(key)
 
     def delete_many(self, keys):
         self.cache.delete_many(names_of(*keys))
-        for key in keys:
-            memoized.cache_delete(key)
 
     def delete_tags(self, keys):
         self.cache.delete_tags(*map(tag_of, keys))
@@ -269,7 +252,6 @@ class Caller:
     def delete_pattern(self, keys):
         for key in keys:
             self.cache.delete_pattern(f"*-{key}")
-            memoized.cache_delete(key)
 
     def clear(self, keys):
         self.cache.clear()

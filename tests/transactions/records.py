@@ -26,7 +26,7 @@ from itertools import pairwise
 READ, COMMITTING, COMMITTED = range(3)
 """Kinds of records."""
 
-WAYS = ("get", "get_many", "get_or_set", "memoize")
+WAYS = ("get", "get_many", "get_or_set")
 
 PHANTOM, OUTDATED, NOT_OWN = FAULTS = ("phantom", "outdated", "not its own")
 WRONG_LOADS = "wrong loads"

@@ -8,7 +8,6 @@ from django.core.cache import caches
 from django.db import connection, transaction
 from django.test import override_settings
 
-from tests.scripts import run
 from tests.transactions.conftest import FOLLOWS, TIERED, WHEEL
 from tests.waiting import start
 from wheelcache.django_backend import TieredCache, WheelCache
@@ -128,44 +127,6 @@ def test_calls_that_a_subclass_overrides_are_called_in_a_block():
         assert cache.get("key") == 1
     assert cache.get("key") == cache.get_many(["own.key"])["own.key"] == 1
     cache.clear()
-
-
-GREENLETS = """
-from gevent import monkey, spawn; monkey.patch_all()
-import tempfile
-import django
-from django.conf import settings
-settings.configure(
-    DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": tempfile.mkstemp()[1]}},
-    CACHES={"default": {
-        "BACKEND": "wheelcache.django_backend.WheelCache",
-        "OPTIONS": {"TRANSACTIONS": True, "FIGURES_DIR": None},
-    }},
-    INSTALLED_APPS=["wheelcache.django_backend"],
-)
-django.setup()
-from django.core.cache import caches
-from django.db import transaction
-
-def hold():
-    cache = caches["default"]
-    with transaction.atomic():
-        cache.set("key", 1)
-        assert cache.get("key") == 1
-        spawn(look).get()
-
-def look():
-    assert caches["default"].get("key") is None
-
-hold()
-caches["default"].clear()
-spawn(hold).get()
-"""
-
-
-def test_each_greenlet_sees_its_own_transaction():
-    pytest.importorskip("gevent")
-    run(GREENLETS)
 
 
 @pytest.mark.parametrize("alias", ["wheel"])
