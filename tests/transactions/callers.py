@@ -13,14 +13,7 @@ from django.core.cache import caches
 from django.core.signals import request_finished
 from django.db import DatabaseError, connection, transaction
 
-from tests.transactions.records import (
-    COMMITTED,
-    COMMITTING,
-    READ,
-    SERIAL_BITS,
-    TRANSACTION_BITS,
-    WAYS,
-)
+from tests.transactions.records import COMMITTED, COMMITTING, READ, SERIAL_BITS, TRANSACTION_BITS, WAYS
 
 KEYS = range(6)
 
@@ -77,9 +70,8 @@ class Caller:
     def work(self, goes_on):
         """Make requests while ``goes_on()`` is true."""
         self.cache = caches["default"]
-        requests = {self.read_rows: 55, self.read_in_transaction: 20, self.write: 25}
         while goes_on():
-            request = self.random.choices(list(requests), list(requests.values()))[0]
+            (request,) = self.random.choices([self.read_rows, self.read_in_transaction, self.write], [55, 20, 25])
             try:
                 request()
             except DatabaseError:
@@ -111,10 +103,9 @@ class Caller:
         loads.versions.clear()
         own, start = self.own.get(key, 0), time.monotonic_ns()
         version = getattr(self, f"by_{way}")(key)
-        end = time.monotonic_ns()
         is_loaded = loads.versions.get(key) == version
         self.recorder.record(
-            *(READ, self.number, self.transaction, key, version, self.since or start, start, end, own),
+            *(READ, self.transaction, key, version, self.since or start, start, time.monotonic_ns(), own),
             WAYS.index(way) << 1 | is_loaded,
         )
         self.reads += not is_loaded
@@ -156,31 +147,29 @@ class Caller:
         self.transactions += 1
         self.transaction, self.since, self.own, self.versions = self.transactions, time.monotonic_ns(), {}, 0
         try:
-            yield
+            yield self.transaction
         finally:
             self.transaction, self.since, self.own = 0, 0, {}
 
     def read_in_transaction(self):
         with self.numbered(), transaction.atomic():
             if self.chance(0.5):
-                with connection.cursor() as cursor:
-                    cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+                connection.cursor().execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             for _ in range(self.random.randint(1, 4)):
                 self.read(self.key())
                 self.pause()
 
     def write(self):
         """Read and write in a transaction, which may be rolled back, and read the same rows again."""
-        with self.numbered():
-            number, written = self.transaction, set()
-            with suppress(Undo):
-                with transaction.atomic():
-                    self.steps(written)
-                    self.pause()
-                    self.may_undo(0.15)
-                    transaction.set_rollback(self.chance(0.05))
-                    self.recorder.ended(COMMITTING, self.number, number)
-                self.recorder.ended(COMMITTED, self.number, number)
+        written = set()
+        with self.numbered() as number, suppress(Undo):
+            with transaction.atomic():
+                self.steps(written)
+                self.pause()
+                self.may_undo(0.15)
+                transaction.set_rollback(self.chance(0.05))
+                self.recorder.ended(COMMITTING, number)
+            self.recorder.ended(COMMITTED, number)
         for key in written:
             self.read(key)
 
@@ -206,36 +195,35 @@ class Caller:
                 self.may_undo(0.4)
         except Undo:
             self.own = own
-        for key in written:
+        self.read_some(written)
+
+    def read_some(self, keys):
+        for key in keys:
             if self.chance(0.5):
                 self.read(key)
 
     def write_rows(self, written):
         keys = self.random.sample(KEYS, self.random.randint(1, 2))
-        invalidates_first = self.chance(0.2)
-        invalidate = self.random.choice([getattr(self, name) for name in self.setting.invalidations])
-        if invalidates_first:
-            invalidate(keys)
-        versions = {key: self.update(key) for key in keys}
-        if not invalidates_first:
-            invalidate(keys)
-        self.own.update(versions)
+        change = [
+            partial(self.update, keys),
+            partial(getattr(self, self.random.choice(self.setting.invalidations)), keys),
+        ]
+        for step in change if self.chance(0.8) else reversed(change):
+            step()
         written.update(keys)
-        for key in keys:
-            if self.chance(0.5):
-                self.read(key)
+        self.read_some(keys)
 
-    def update(self, key):
-        self.versions += 1
-        version = (self.transaction << SERIAL_BITS) + self.versions
-        with connection.cursor() as cursor:
-            cursor.execute("UPDATE row SET version = %s, number = number + 1 WHERE key = %s", [version, key])
+    def update(self, keys):
+        for key in keys:
+            self.versions += 1
+            self.own[key] = (self.transaction << SERIAL_BITS) + self.versions
+            cursor = connection.cursor()
+            cursor.execute("UPDATE row SET version = %s, number = number + 1 WHERE key = %s", [self.own[key], key])
             cursor.execute(
                 "INSERT INTO written SELECT key, %s, version, number FROM row WHERE key = %s"
                 " ON CONFLICT (key, writer) DO UPDATE SET version = excluded.version, number = excluded.number",
                 [self.transaction, key],
             )
-        return version
 
     # Invalidations.
 

@@ -188,7 +188,7 @@ def run(setting, reads):
             stuck = processes.stop()
         written = server.connect().execute("SELECT key, version, number FROM written").fetchall()
         check = Check(processes.records(), written, setting.late)
-        counts = {**check.run(), "stuck": stuck, "errors": len(processes.errors())}
+        counts = {**check.counts, "stuck": stuck, "errors": len(processes.errors())}
         return counts, [*processes.errors()[:3], *map(str, check.faults[:10])]
 
 

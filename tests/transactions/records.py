@@ -20,8 +20,7 @@ import os
 import struct
 import time
 from collections import Counter, defaultdict
-from dataclasses import dataclass
-from itertools import pairwise
+from typing import NamedTuple
 
 READ, COMMITTING, COMMITTED = range(3)
 """Kinds of records."""
@@ -36,15 +35,13 @@ NEVER = 2**63 - 1
 SERIAL_BITS = 10
 TRANSACTION_BITS = 24
 
-_RECORD = struct.Struct("<10q")
+_RECORD = struct.Struct("<9q")
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(NamedTuple):
     """An event of a caller.
 
     Attributes:
-        caller: the number of the thread that made the record. No other thread of the run has it.
         transaction: the transaction in which the caller was, or 0.
         start, end: nanoseconds of the machine's monotonic clock.
         since: the start of the transaction, or of the read if there is none.
@@ -53,28 +50,14 @@ class Record:
     """
 
     kind: int
-    caller: int
-    transaction: int = 0
-    key: int = 0
-    version: int = 0
-    since: int = 0
-    start: int = 0
-    end: int = 0
-    own: int = 0
-    way_and_load: int = 0
-
-    @property
-    def is_loaded(self):
-        return bool(self.way_and_load & 1)
-
-    @property
-    def way(self):
-        return WAYS[self.way_and_load >> 1]
-
-
-def transaction_of(version):
-    """Return the transaction that has made a version."""
-    return version >> SERIAL_BITS
+    transaction: int
+    key: int
+    version: int
+    since: int
+    start: int
+    end: int
+    own: int
+    way_and_load: int
 
 
 class Recorder:
@@ -84,18 +67,17 @@ class Recorder:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
     def record(self, *fields):
-        """Record the fields of a ``Record``, in their order. Missing ones are 0."""
-        os.write(self._file, _RECORD.pack(*fields, *[0] * (10 - len(fields))))
+        """Record the fields of a ``Record``, in their order."""
+        os.write(self._file, _RECORD.pack(*fields))
 
-    def ended(self, kind, caller, transaction):
-        self.record(kind, caller, transaction, 0, 0, 0, 0, time.monotonic_ns())
+    def ended(self, kind, transaction):
+        self.record(kind, transaction, 0, 0, 0, 0, time.monotonic_ns(), 0, 0)
 
 
 def recorded(path):
-    """Yield the records in a file."""
+    """Yield the records in a file, whose last one may be torn."""
     content = path.read_bytes()
-    whole = len(content) - len(content) % _RECORD.size
-    for fields in _RECORD.iter_unpack(content[:whole]):
+    for fields in _RECORD.iter_unpack(content[: len(content) - len(content) % _RECORD.size]):
         yield Record(*fields)
 
 
@@ -113,64 +95,47 @@ class Check:
         faults: a tuple (fault, way, read) for each wrong read.
     """
 
-    def __init__(self, records, committed, late=0.0):
+    def __init__(self, records, committed, late):
         self._late = int(late * 1e9)
-        self._reads = []
-        self._committing, ends = {}, {}
+        self._times = {COMMITTING: {}, COMMITTED: {}}
+        reads = []
         for record in records:
             if record.kind == READ:
-                self._reads.append(record)
+                reads.append(record)
             else:
-                (self._committing if record.kind == COMMITTING else ends)[record.transaction] = record.end
+                self._times[record.kind][record.transaction] = record.end
         self._orders = {(key, version): order for key, version, order in committed}
-        for transaction in {transaction_of(version) for _, version, _ in committed}:
-            assert transaction in self._committing, f"{transaction:x} committed without a record of it"
-        self._ends = self._earliest_ends(committed, ends)
-        self.counts = Counter()
+        self._ends = self._earliest_ends(committed)
+        self.counts = Counter(dict.fromkeys((*FAULTS, WRONG_LOADS), 0))
         self.faults = []
+        for read in reads:
+            fault, is_loaded = self._fault(read), read.way_and_load & 1
+            self.counts["loads" if is_loaded else "reads"] += 1
+            if fault is not None:
+                self.counts[WRONG_LOADS if is_loaded else fault] += 1
+                self.faults.append((fault, WAYS[read.way_and_load >> 1], read))
 
-    @staticmethod
-    def _earliest_ends(committed, ends):
-        """Return for each key a dict: for each order, the earliest end of a block whose write has a higher order."""
+    def _earliest_ends(self, committed):
+        """Return for each key and order the earliest end of a block whose write has a higher order."""
         of_key = defaultdict(list)
         for key, version, order in committed:
-            of_key[key].append((order, ends.get(transaction_of(version), NEVER)))
+            of_key[key].append((order, self._times[COMMITTED].get(version >> SERIAL_BITS, NEVER)))
         earliest = {}
         for key, writes in of_key.items():
-            writes = [(0, NEVER), *sorted(writes)]
-            end, earliest[key] = NEVER, {writes[-1][0]: NEVER}
-            for (order, _), (_, next_end) in reversed(list(pairwise(writes))):
-                end = earliest[key][order] = min(end, next_end)
+            end = NEVER
+            for order, own_end in sorted([(0, NEVER), *writes], reverse=True):
+                earliest[key, order] = end
+                end = min(end, own_end)
         return earliest
-
-    def run(self):
-        """Check every read. Return the counts."""
-        self.counts.update(dict.fromkeys((*FAULTS, WRONG_LOADS), 0))
-        for read in self._reads:
-            self.counts["loads" if read.is_loaded else "reads"] += 1
-            fault = self._fault(read)
-            if read.is_loaded:
-                self.counts[WRONG_LOADS] += fault is not None
-            elif fault is not None:
-                self.counts[fault] += 1
-                self.faults.append((fault, read.way, read))
-        return dict(self.counts)
 
     def _fault(self, read):
         if read.own:
             return None if read.version == read.own else NOT_OWN
-        if not self._was_committed(read):
-            return PHANTOM
         order = self._orders.get((read.key, read.version), 0)
-        end = self._ends.get(read.key, {}).get(order, NEVER)
-        return OUTDATED if end + self._late < read.since else None
-
-    def _was_committed(self, read):
-        if not read.version:
-            # The version of the beginning.
-            return True
-        transaction = transaction_of(read.version)
-        # Its own version, which it did not expect: it has rolled back to a savepoint.
-        if transaction == read.transaction or (read.key, read.version) not in self._orders:
-            return False
-        return self._committing[transaction] <= read.end
+        # Every row begins with the version 0.
+        if read.version:
+            transaction = read.version >> SERIAL_BITS
+            # Its own version, which it did not expect: it has rolled back to a savepoint.
+            if not order or transaction == read.transaction or self._times[COMMITTING][transaction] > read.end:
+                return PHANTOM
+        return OUTDATED if self._ends.get((read.key, order), NEVER) + self._late < read.since else None
