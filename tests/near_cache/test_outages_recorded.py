@@ -7,6 +7,8 @@ from wheelcache import Cache
 from wheelcache.near_cache.near_cache import NearCache
 from wheelcache.near_cache.outage_rule import OutageRule
 from wheelcache.near_cache.outages import Outages
+from wheelcache.near_cache.store_state import StoreState
+from wheelcache.near_cache.written_timeouts import WrittenTimeouts
 from wheelcache.runtime.steps import drive
 from wheelcache.watch.cache_events import CacheEvents
 from wheelcache.watch.event_log import LOAD_FAILED, STORE_FAILED, merged
@@ -86,3 +88,12 @@ def test_an_outage_is_one_event_from_the_first_failure_to_the_recovery():
     outages.failed(Down("again"), 1100.0)
     publish()
     assert [(each.since, each.at) for each in found] == [(100.0, 1000.0), (1100.0, 1100.0)]
+
+
+def test_the_child_of_a_fork_knows_nothing_of_the_outage_of_its_parent(clock):
+    state = StoreState(None, WrittenTimeouts(clock), None)
+    state.outages.failed(Down(), 100.0)
+    state.after_fork_in_child()
+    assert state.take_outage() is None
+    state.outages.failed(Down(), 200.0)
+    assert state.take_outage().first == 200.0

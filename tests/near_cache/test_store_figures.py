@@ -136,15 +136,16 @@ def test_the_counts_are_exact_under_threads_and_begin_at_zero_in_the_child_of_a_
             drive(near.write([each], lambda: None))
 
     assert together(run) == [None] * THREADS
+    assert drive(near.get("k", lambda: MISSING)) is MISSING
 
     def child():
         drive(near.read(lambda: None))
         stats = near.cache.stats().store
-        assert (counted(stats.reads), counted(stats.writes)) == ((1, 0, 0), (0, 0, 0))
+        assert (counted(stats.reads), counted(stats.writes), stats.misses) == ((1, 0, 0), (0, 0, 0), 0)
 
     assert fork(child)
     stats = near.cache.stats().store
-    assert counted(stats.reads) == counted(stats.writes) == (100 * THREADS, 0, 0)
+    assert (counted(stats.reads), counted(stats.writes)) == ((100 * THREADS + 1, 0, 0), (100 * THREADS, 0, 0))
 
 
 def test_the_log_line_of_a_near_cache_has_the_ratio_of_both_tiers_first(clock, caplog):

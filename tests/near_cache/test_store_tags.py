@@ -315,3 +315,11 @@ def test_the_tokens_of_other_machines_that_are_remembered_are_bounded(process, d
 def test_a_value_that_looks_like_an_envelope_is_stored_as_it_is(process, value):
     process.set("k", value)
     assert process.get("k") == list(value)
+
+
+def test_each_tag_has_a_key_of_its_own_that_every_store_accepts():
+    tags = ["a", "#a", "ö", "\n", "x" * 100, "x" * 101, token_key("ö").removeprefix(tokens.MARK)]
+    keys = [token_key(tag) for tag in tags]
+    assert len(set(keys)) == len(tags)
+    assert all(key.isascii() and key.isprintable() and len(key) <= 120 for key in keys)
+    assert (keys[0], keys[4]) == ("wheelcache.tag.a", "wheelcache.tag." + "x" * 100)

@@ -124,6 +124,15 @@ def test_a_write_that_fails_lengthens_nothing_and_one_that_is_refused_changes_no
     assert left(tier) == 40
 
 
+def test_a_set_that_the_cache_behind_refuses_lengthens_nothing(over, clock, monkeypatch):
+    tier = over(TIERS["flask"], l1_timeout=60)
+    tier.set("k", 1, 20)
+    monkeypatch.setattr(tier.noted, "set", lambda *args, **given: False)
+    assert tier.backend.set("k", 2, 50) is False
+    assert asks(tier)
+    assert left(tier) == 20
+
+
 @pytest.mark.parametrize("ttl", [0, -1, "delete", "delete_many"])
 def test_after_a_delete_nothing_is_known_of_what_another_process_sets(make, adapter, clock, ttl):
     tier = make(l1_timeout=60)

@@ -9,8 +9,10 @@ from django.core.cache.backends.redis import RedisCache
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.db import connection
-from django.test import override_settings
+from django.http import HttpResponse
+from django.test import RequestFactory, override_settings
 from django.utils.module_loading import import_string
+from django.views.decorators.cache import cache_page
 
 import wheelcache
 from tests.near_cache.tiers import LOCMEM, TierOnDjango
@@ -279,6 +281,14 @@ def test_over_memcached_djangos_cache_gives_no_thread_the_answer_of_another(memc
         assert together(use_own_keys) == [None] * THREADS
 
 
+def test_a_memcached_that_is_down_is_known_to_be_down(tier):
+    """pymemcache would report misses for a while."""
+    tier = tier("memcached", "127.0.0.1:1")
+    for _ in range(5):
+        with pytest.raises(Exception, match=r"refused|servers seem to be down"):
+            tier.get("k")
+
+
 @pytest.mark.parametrize("kind", ["redis", "django-redis"])
 def test_replicas_are_not_trusted_to_tell_since_the_primary_tells_too_early(tier, empty_redis, trackings, kind):
     url = f"redis://{empty_redis.host}:{empty_redis.port}/0"
@@ -308,3 +318,14 @@ def test_a_server_that_is_down_at_the_start_is_found_when_it_comes(own_redis, tr
         own_redis.start()
         assert until(lambda: tier.set("k", 1) or (tier.get("k") == 1 and tier.copies() == [":1:k"]))
         tier.backend.close()
+
+
+def test_a_page_counts_as_one_look_up_of_the_cache_behind(tier):
+    """Django looks up the list of its headers first."""
+    tier = tier()
+    view = cache_page(60, cache="tiered")(lambda request: HttpResponse("page"))
+    for _ in range(3):
+        assert view(RequestFactory().get("/")).content == b"page"
+        tier.engine.clear()
+    stats = tier.engine.stats()
+    assert (stats.hits, stats.misses, stats.store.hits) == (0, 3, 2)
