@@ -109,6 +109,14 @@ def test_a_value_that_others_outdated_since_the_block_began_is_not_shared(cache,
     assert others(cache.get, "key") in (None, "theirs")
 
 
+def test_a_fill_that_others_outdated_is_dropped_and_their_value_stays(cache, others):
+    with transaction.atomic():
+        assert cache.get("key") is cache.get("other") is None
+        others(cache.set, "key", "theirs")
+        cache.set_many({"key": "ours", "other": "ours"})
+    assert cache.get_many(["key", "other"]) == {"key": "theirs", "other": "ours"}
+
+
 def test_immediate_calls_reach_others_at_once_and_survive_a_rollback(cache, others):
     cache.set("counter", 1)
     with rolled_back():

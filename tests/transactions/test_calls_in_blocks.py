@@ -10,10 +10,12 @@ from django.test import override_settings
 
 from tests.transactions.conftest import FOLLOWS, TIERED, WHEEL
 from tests.waiting import start
+from wheelcache import ManualClock
 from wheelcache.django_backend import TieredCache, WheelCache
 from wheelcache.engine.in_memory import InMemory
 from wheelcache.near_cache.near_copies import NearCopies
 from wheelcache.runtime.steps import drive
+from wheelcache.transactions.overlay import HIDDEN, Fill, Overlay
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -146,3 +148,17 @@ def test_an_immediate_key_is_there_for_every_call_after_the_transaction_has_clea
         cache.clear()
         found = cache.get("throttle_user"), cache.get_many(["throttle_user", "key"]), cache.has_key("throttle_user")
         assert found == ([1], {"throttle_user": [1]}, True)
+
+
+@pytest.mark.parametrize("drops_tags", [False, True])
+def test_a_value_of_a_block_is_hidden_from_the_moment_of_its_end(drops_tags):
+    clock = ManualClock(0.0)
+    overlay = Overlay(None, clock, None, None)
+    if drops_tags:
+        overlay.drop_tags({"other": None})
+    fill = Fill(None, "value", 10.0)
+    overlay.set("key", fill)
+    clock.advance(9.5)
+    assert overlay.find("key") is fill
+    clock.advance(0.5)
+    assert overlay.find("key") is HIDDEN

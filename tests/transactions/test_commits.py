@@ -5,13 +5,14 @@ from itertools import count
 from threading import Event
 
 import pytest
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
 
 from tests.waiting import PATIENCE, join, start
 from wheelcache.django_backend import memoize
 from wheelcache.engine.in_memory import InMemory
 from wheelcache.host_cache.host_core import lane_of
 from wheelcache.near_cache.django_second_level import DjangoStore
+from wheelcache.near_cache.near_copies import NearCopies
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -112,6 +113,38 @@ def test_a_commit_is_marked_in_the_store_for_ten_seconds_for_each_key_and_tag(ca
         cache.delete_many(["key", "other"])
         cache.delete_tags("tag")
     assert marked[0] == (3, 10)
+
+
+@pytest.mark.parametrize("alias", ["tiered"])
+def test_the_database_is_rolled_back_if_the_store_fails_before_the_commit(cache, on_disk, monkeypatch):
+    def fail(*args):
+        raise ConnectionError
+
+    @transaction.atomic
+    def write():
+        connection.cursor().execute("CREATE TABLE made (value integer)")
+        cache.delete("key")
+        monkeypatch.setattr(NearCopies, "delete_many", fail)
+
+    with pytest.raises(ConnectionError):
+        write()
+    monkeypatch.undo()
+    assert "made" not in connection.introspection.table_names()
+
+
+def test_deletes_are_applied_if_the_outcome_of_a_commit_by_hand_is_unknown(cache, others, on_disk, monkeypatch):
+    def lose():
+        raise OperationalError
+
+    cache.set("key", "old")
+    transaction.set_autocommit(False)
+    cache.delete("key")
+    monkeypatch.setattr(connection, "_commit", lose)
+    with pytest.raises(OperationalError):
+        transaction.commit()
+    assert others(cache.get, "key") is None
+    monkeypatch.undo()
+    connection.close()
 
 
 @contextmanager

@@ -43,11 +43,12 @@ def cache(other, alias):
 
 
 @pytest.mark.parametrize("is_committed", [True, False])
-def test_a_delete_is_applied_if_one_of_the_open_transactions_commits(other, cache, others, is_committed):
+@pytest.mark.parametrize(("outer", "inner"), [("default", "other"), ("other", "default")])
+def test_a_delete_is_applied_if_one_of_the_open_transactions_commits(cache, others, outer, inner, is_committed):
     cache.set("key", "old")
-    with suppress(Undone), transaction.atomic():
+    with suppress(Undone), transaction.atomic(using=outer):
         cache.set("of-the-outer", 1)
-        with suppress(Undone), transaction.atomic(using=other):
+        with suppress(Undone), transaction.atomic(using=inner):
             cache.delete("key")
             cache.set("of-the-inner", 1)
             if not is_committed:
