@@ -1,7 +1,7 @@
 """A run of four processes that read and write rows of a PostgreSQL through a cache, while processes and connections are
 killed, and the check of what they have read.
 
-``python -m tests.transactions.history wheel READS`` prints the counts of a run of about READS reads of cached values,
+``python -m tests.transactions.history host READS`` prints the counts of a run of about READS reads of cached values,
 and the first wrong reads.
 """
 
