@@ -42,7 +42,6 @@ class PostgresqlServer:
 
     host = "127.0.0.1"
     user = database = "postgres"
-    _template = None
 
     def __init__(self, **settings):
         self._programs = programs()
@@ -50,19 +49,22 @@ class PostgresqlServer:
             raise RuntimeError("these tests need PostgreSQL in the PATH or in /usr/lib/postgresql: make packages")
         self._settings = {"fsync": "off", "full_page_writes": "off", "shared_buffers": "32MB", **settings}
         self._directory = tempfile.TemporaryDirectory(prefix="wheelcache-postgresql-")
-        self._data = f"{self._directory.name}/data"
-        # initdb and postgres refuse to run as root.
-        self._as_user = {}
+        self._given = {"cwd": self._directory.name, "stderr": subprocess.STDOUT}
         if os.geteuid() == 0:
+            # initdb and postgres refuse to run as root.
             shutil.chown(self._directory.name, "postgres", "postgres")
-            self._as_user = {"user": "postgres", "group": "postgres", "extra_groups": []}
+            self._given |= {"user": "postgres", "group": "postgres", "extra_groups": []}
         self.port = None
         self._process = None
         self._connections = []
 
     def __enter__(self):
         try:
-            self._create()
+            options = ["--auth", "trust", "--username", self.user, "--encoding", "UTF8", "--locale", "C", "--no-sync"]
+            command = [self._programs / "initdb", "--pgdata", "data", *options]
+            made = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, **self._given)
+            if made.returncode:
+                raise RuntimeError(f"initdb failed:\n{made.stdout}")
             start_on_free_port(self)
         except BaseException:
             # Also Ctrl-C: no server stays.
@@ -81,27 +83,11 @@ class PostgresqlServer:
                 self.kill()
         self._directory.cleanup()
 
-    def _create(self):
-        """Make the data folder as a copy of the first one of this process, since initdb takes half a second."""
-        if PostgresqlServer._template is None:
-            template = tempfile.TemporaryDirectory(prefix="wheelcache-postgresql-")
-            if self._as_user:
-                shutil.chown(template.name, "postgres", "postgres")
-            options = ["--auth", "trust", "--username", self.user, "--encoding", "UTF8", "--locale", "C", "--no-sync"]
-            self._run("initdb", "--pgdata", f"{template.name}/data", *options)
-            PostgresqlServer._template = template
-        subprocess.run(["cp", "-a", f"{self._template.name}/data", self._data], check=True, **self._as_user)
-
     @property
     def django_database(self):
         """The server as an entry of Django's DATABASES."""
-        return {
-            "ENGINE": "django.db.backends.postgresql",
-            "HOST": self.host,
-            "PORT": self.port,
-            "USER": self.user,
-            "NAME": self.database,
-        }
+        place = {"HOST": self.host, "PORT": self.port, "USER": self.user, "NAME": self.database}
+        return {"ENGINE": "django.db.backends.postgresql", **place}
 
     def start(self):
         """Start, or start again on the same port. Return when the server accepts connections."""
@@ -109,13 +95,8 @@ class PostgresqlServer:
         fixed = {"listen_addresses": self.host, "port": self.port, "unix_socket_directories": self._directory.name}
         options = [f"--{name}={value}" for name, value in {**fixed, **self._settings}.items()]
         with log.open("wb") as output:
-            self._process = subprocess.Popen(
-                [self._programs / "postgres", "-D", self._data, *options],
-                cwd=self._directory.name,
-                stdout=output,
-                stderr=output,
-                **self._as_user,
-            )
+            command = [self._programs / "postgres", "-D", "data", *options]
+            self._process = subprocess.Popen(command, stdout=output, **self._given)
         if not happens(lambda: self._process.poll() is not None or self._accepts()) or self._process.poll() is not None:
             self.kill()
             raise RuntimeError(f"postgres does not start on port {self.port}:\n{log.read_text()}")
@@ -127,10 +108,11 @@ class PostgresqlServer:
 
     def kill(self):
         """Kill all processes of the server with SIGKILL."""
-        if self._process is None:
-            return
-        # The first one goes first: it would start new processes. Those that remain would keep the data folder in use.
-        processes = self._all()
+        processes = []
+        if self._process.poll() is None:
+            first = psutil.Process(self._process.pid)
+            # The first one goes first: it would start new processes. Others that remain would keep the data in use.
+            processes += [first, *first.children()]
         for each in processes:
             with suppress(psutil.NoSuchProcess):
                 each.kill()
@@ -156,28 +138,6 @@ class PostgresqlServer:
         connection = psycopg.connect(**{"autocommit": True, "connect_timeout": PATIENCE, **server, **options})
         self._connections.append(connection)
         return connection
-
-    def _run(self, program, *arguments):
-        done = subprocess.run(
-            [self._programs / program, *arguments],
-            cwd=self._directory.name,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-            timeout=PATIENCE,
-            **self._as_user,
-        )
-        if done.returncode:
-            raise RuntimeError(f"{program} failed:\n{done.stdout}")
-
-    def _all(self):
-        """Return the processes of the server, the one that starts the others first."""
-        try:
-            first = psutil.Process(self._process.pid)
-            return [first, *first.children()]
-        except psutil.NoSuchProcess:
-            return []
 
     def _accepts(self):
         try:

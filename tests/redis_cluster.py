@@ -1,8 +1,6 @@
 """A Redis Cluster of a test's own: nodes on free ports of this machine, each of which can be killed or stopped."""
 
-import socket
-import threading
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import cached_property
 
 from redis.backoff import NoBackoff
@@ -17,99 +15,23 @@ from tests.waiting import PATIENCE, until
 SLOTS = 16_384
 FORMING = 3 * PATIENCE
 """Seconds until all nodes know each other. It takes four or more on an idle machine."""
-PATIENT = 60_000
-"""Milliseconds until the other nodes count a node as failed: on a busy machine, a node may not run for many seconds."""
-
-
-class Bus:
-    """A proxy in front of a node's bus, by which the other nodes reach it.
-
-    It tells them apart by their source addresses, so links can be cut between some nodes only.
-    """
-
-    def __init__(self, port, behind):
-        self.blocked = set()
-        self._behind = behind
-        self._links = []
-        self._server = socket.create_server(("127.0.0.1", port))
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def cut(self, sources):
-        """Close the links from the addresses ``sources``, and accept no others."""
-        self.blocked = set(sources)
-        for source, link in [*self._links]:
-            if source in self.blocked:
-                close(link)
-
-    def close(self):
-        self._server.close()
-        self.cut({source for source, _ in self._links})
-
-    def _accept(self):
-        with suppress(OSError):
-            while True:
-                link, (source, _) = self._server.accept()
-                if source in self.blocked:
-                    link.close()
-                    continue
-                try:
-                    onward = socket.create_connection(("127.0.0.1", self._behind))
-                except OSError:
-                    link.close()
-                    continue
-                self._links += [(source, link), (source, onward)]
-                for ends in ((link, onward), (onward, link)):
-                    threading.Thread(target=copy, args=ends, daemon=True).start()
-
-
-def copy(origin, target):
-    with suppress(OSError):
-        while data := origin.recv(65_536):
-            target.sendall(data)
-    for each in (origin, target):
-        close(each)
-
-
-def close(link):
-    with suppress(OSError):
-        link.shutdown(socket.SHUT_RDWR)
-    link.close()
 
 
 class Node(RedisServer):
-    """
-    Attributes:
-        source: the address from which it connects to the buses of others.
-        bus: the proxy in front of its bus; None without one.
-    """
-
-    bus = None
-
-    def __init__(self, number, failed_after, *, has_proxy):
-        ports = free_ports(2)
-        self.source = f"127.0.1.{number + 1}" if has_proxy else "127.0.0.1"
+    def __init__(self):
+        (self._bus_port,) = free_ports(1)
         options = {
             "cluster-enabled": "yes",
-            "cluster-node-timeout": failed_after,
-            "cluster-port": ports[0],
+            # In milliseconds. On a busy machine, a node may not run for many seconds.
+            "cluster-node-timeout": 60_000,
+            "cluster-port": self._bus_port,
             "cluster-announce-ip": self.host,
             # Otherwise a master that has lost its last slot becomes a replica.
             "cluster-allow-replica-migration": "no",
             # A master waits five seconds for more replicas before it sends its data to the first one.
             "repl-diskless-sync-delay": 0,
         }
-        if has_proxy:
-            # It is bound to 127.0.0.1, and would refuse its replica, whose address is not that.
-            options |= {"bind-source-addr": self.source, "protected-mode": "no"}
-            options["cluster-announce-bus-port"] = ports[1]
-            self.bus = Bus(ports[1], ports[0])
-        self._bus_port = ports[1] if has_proxy else ports[0]
         super().__init__(*(word for name, value in options.items() for word in (f"--{name}", str(value))))
-
-    def __exit__(self, *error):
-        super().__exit__(*error)
-        if self.bus is not None:
-            self.bus.close()
 
     def ask(self, *command):
         """Return the answer to a command as redis-py parses it."""
@@ -140,16 +62,13 @@ class Cluster:
 
     Args:
         replicas: whether each master has a replica.
-        failed_after: see ``PATIENT``; with a shorter time, replicas take over.
-        has_proxies: whether links between the nodes can be cut.
 
     Attributes:
         nodes: the masters, and then their replicas in the same order.
     """
 
-    def __init__(self, masters=3, *, replicas=False, failed_after=PATIENT, has_proxies=False):
+    def __init__(self, masters=3, *, replicas=False):
         self._masters = masters
-        self._made = {"failed_after": failed_after, "has_proxy": has_proxies}
         self._replicas = masters if replicas else 0
         self._stack = ExitStack()
         self.nodes = []
@@ -168,7 +87,7 @@ class Cluster:
         self._stack.close()
 
     def _start_node(self):
-        node = self._stack.enter_context(Node(len(self.nodes), **self._made))
+        node = self._stack.enter_context(Node())
         self.nodes.append(node)
         return node
 
@@ -218,17 +137,6 @@ class Cluster:
                 origin.ask("MIGRATE", target.host, target.port, "", 0, 5000, "KEYS", *keys)
             for node in (target, origin, *others):
                 node.ask("CLUSTER SETSLOT", slot, "NODE", target_id)
-
-    def split(self, node):
-        """Cut the links between ``node`` and the others. Clients still reach all."""
-        others = [each for each in self.nodes if each is not node]
-        node.bus.cut(each.source for each in others)
-        for each in others:
-            each.bus.cut({node.source})
-
-    def heal(self):
-        for node in self.nodes:
-            node.bus.blocked = set()
 
     def master_of(self, key):
         return self.master_of_slot(key_slot(key.encode()))

@@ -33,7 +33,6 @@ class RedisServer:
         self._options = options
         self._is_sentinel = is_sentinel
         self._directory = tempfile.TemporaryDirectory(prefix="wheelcache-redis-")
-        self.unix_socket = f"{self._directory.name}/socket"
         self.port = None
         self._process = None
         self._clients = []
@@ -59,7 +58,7 @@ class RedisServer:
         """Start, or start again on the same port; returns when it answers."""
         log = f"{self._directory.name}/log"
         fixed = ["--port", self.port, "--bind", self.host, "--dir", self._directory.name, "--logfile", log]
-        fixed += ["--unixsocket", self.unix_socket, "--save", "", "--appendonly", "no", "--daemonize", "no"]
+        fixed += ["--save", "", "--appendonly", "no", "--daemonize", "no"]
         first = []
         if self._is_sentinel:
             # It keeps its state in a file.

@@ -2,7 +2,6 @@
 
 from contextlib import ExitStack
 
-import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 from redis.sentinel import Sentinel
@@ -92,13 +91,6 @@ class SentinelSite:
         """Return the server that a Sentinel names as the master: the first one, by default."""
         _, port = (sentinel or self.sentinels[0]).client().sentinel_get_master_addr_by_name(SERVICE)
         return next(each for each in self.servers if each.port == port)
-
-    def begins_failover(self):
-        """Begin a planned failover. Return whether a Sentinel accepts it, which needs a replica that is up to date."""
-        try:
-            return self.sentinels[0].client().sentinel_failover(SERVICE)
-        except redis.ResponseError:
-            return False
 
     def fails_over(self, old):
         """Wait until all running Sentinels name another master than ``old``. Return it."""

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 from functools import partial
 
 import pytest
@@ -108,26 +107,6 @@ def test_the_copy_that_a_look_up_brings_does_not_change_the_cause_of_its_miss(ma
 # Values of loaders.
 
 
-def test_callers_that_load_together_share_one_loader_and_no_copy_is_kept(near, pool):
-    calls = []
-    release = threading.Event()
-
-    def load():
-        calls.append(1)
-        assert release.wait(PATIENCE)
-        return "value"
-
-    futures = [pool.submit(near.load, "k", load) for _ in range(4)]
-    assert until(lambda: calls)
-    # Some may still wait for the read of the store, whose end has woken them.
-    for _ in range(20):
-        time.sleep(0.01)
-        until_waiting(3)
-    release.set()
-    assert {each.result(PATIENCE) for each in futures} == {"value"}
-    assert (len(calls), len(near.copies)) == (1, 0)
-
-
 def test_a_caller_that_missed_before_another_one_stored_the_value_finds_it_in_the_store(near, store, pool):
     loaded = []
 
@@ -148,30 +127,6 @@ def test_a_caller_that_missed_before_another_one_stored_the_value_finds_it_in_th
 
     assert run(near.near.get_or_add(sought("k", read_before_another, load, add))) == "computed"
     assert loaded == [1]
-
-
-def test_an_error_while_a_computed_value_is_stored_reaches_all_callers_and_is_a_failed_load(near, store, pool):
-    began, release, loaded = threading.Event(), threading.Event(), []
-
-    def load():
-        loaded.append(1)
-        began.set()
-        assert release.wait(PATIENCE)
-        return "value"
-
-    def add(value, computation):
-        yield from ()
-        raise TypeError("cannot be stored")
-
-    def get():
-        return run(near.near.get_or_add(sought("k", partial(store.read, "k"), load, add)))
-
-    callers = [pool.submit(get) for _ in range(3)]
-    assert began.wait(PATIENCE)
-    until_waiting(2)
-    release.set()
-    assert [str(each.exception(PATIENCE)) for each in callers] == ["cannot be stored"] * 3
-    assert (loaded, near.copies.stats().load_failures) == ([1], 1)
 
 
 def test_what_is_loaded_without_trust_is_not_there_when_the_store_has_no_such_key(make):
@@ -201,14 +156,6 @@ def test_a_get_of_a_key_that_others_load_waits_for_the_store_only_and_gets_none_
 # Writing.
 
 
-def test_a_write_goes_to_the_store_and_then_there_is_no_copy_of_its_key(near, store):
-    store.values = {"k": 1, "other": 2}
-    near.get_many(["k", "other"])
-    near.set("k", 3)
-    assert store.values["k"] == 3
-    assert (near.copies.get("k"), near.copies.get("other")) == (None, 2)
-
-
 class Interruption(BaseException):
     pass
 
@@ -222,13 +169,6 @@ def test_a_write_that_fails_leaves_no_copy_since_it_may_have_been_done(near, sto
     with pytest.raises(type(error)):
         near.set("k", 2, result_if_dropped=None) if how == "set" else near.clear()
     assert near.copies.get("k") is None
-
-
-def test_clearing_clears_the_store_and_the_copies(near, store):
-    store.values["k"] = 1
-    near.get("k")
-    near.clear()
-    assert (store.values, len(near.copies)) == ({}, 0)
 
 
 def test_a_cancelled_write_leaves_no_copy_neither_at_once_nor_when_it_is_done(clock):
@@ -259,16 +199,8 @@ def test_a_cancelled_write_leaves_no_copy_neither_at_once_nor_when_it_is_done(cl
     asyncio.run(main())
 
 
-def test_what_was_read_before_a_write_and_comes_after_it_is_not_kept(near, store, pool):
-    store.values["k"] = "old"
-    reader = held(store, pool, near.get, "k")
-    drive(near.near.write(["k"], lambda: store.values.update(k="new")))
-    store.released.set()
-    assert reader.result(PATIENCE) == "old"
-    assert near.get("k") == "new"
-
-
 TELLS = {
+    "written here": lambda near: drive(near.write(["k"], lambda: None)),
     "invalidated": lambda near: near.invalidated([b"k"]),
     "flushed": lambda near: near.flushed(),
     "cleared here": lambda near: drive(near.clear(lambda: None)),

@@ -48,15 +48,6 @@ def test_a_write_gives_its_value_to_no_caller_that_waits_since_a_later_write(thr
     assert asked.result(PATIENCE) == "newest"
 
 
-def test_a_write_gives_its_value_to_the_callers_that_waited_before_it(threads, pool):
-    holder, early = Context(), Context()
-    assert holder.run(threads.lease, "k") is MISSING
-    asked = pool.submit(early.run, threads.lease, "k")
-    until_waiting()
-    threads.set("k", "value", values=Stored("value"))
-    assert asked.result(PATIENCE) == "value"
-
-
 @pytest.mark.parametrize("told", [False, True], ids=["by a write of this process", "by the server"])
 def test_a_value_that_the_holder_reads_is_not_for_a_caller_that_comes_after_a_write(threads, store, pool, told):
     holder, late = Context(), Context()

@@ -1,7 +1,6 @@
 """Many keys loaded by one call, during loads of single keys."""
 
 import asyncio
-from functools import partial
 
 import pytest
 
@@ -11,39 +10,9 @@ from tests.near_cache.many import load_many as load_in_threads
 from tests.near_cache.many import steps_of_many
 from tests.waiting import PATIENCE, until_waiting
 from wheelcache import LoadDeadlock
-from wheelcache.runtime.steps import run, run_async
+from wheelcache.runtime.steps import run_async
 
 cache, make, moments, pool, removals = fixtures.cache, fixtures.make, fixtures.moments, fixtures.pool, fixtures.removals
-
-
-@pytest.fixture(params=["in threads", "in tasks"])
-def load_many(cache, request):
-    """Return ``load_many(keys, loader)``, or its twin, which awaits the loader's result."""
-    if request.param == "in threads":
-        return partial(load_in_threads, cache)
-
-    async def aload_many(keys, loader):
-        async def aloader(keys):
-            await asyncio.sleep(0)
-            return loader(keys)
-
-        return await run_async(steps_of_many(cache, keys, aloader))
-
-    return lambda keys, loader: asyncio.run(aload_many(keys, loader))
-
-
-def test_all_keys_are_asked_for_and_those_that_are_found_are_stored(cache, load_many):
-    asked = []
-
-    def loader(keys):
-        asked.append(keys)
-        return {"a": 1, "b": 2}
-
-    cache.set("a", "old")
-    assert load_many(["a", "b", "c"], loader) == {"a": 1, "b": 2}
-    assert asked == [["a", "b", "c"]]
-    assert_counts(cache, loads=2)
-    assert [cache.get(key) for key in "abc"] == [1, 2, None]
 
 
 def test_an_error_reaches_the_caller_and_the_waiters(cache, pool):
@@ -59,19 +28,6 @@ def test_an_error_reaches_the_caller_and_the_waiters(cache, pool):
     assert_counts(cache, misses=1, load_failures=2)
 
 
-def test_a_caller_that_waits_for_a_key_gets_it_or_loads_it_if_it_was_not_found(cache, pool):
-    loader = Held({"a": "of many"})
-    many = pool.submit(load_in_threads, cache, ["a", "b"], loader)
-    assert loader.is_running()
-    found = pool.submit(cache.get_or_load, "a", returns("unreached"))
-    not_found = pool.submit(cache.get_or_load, "b", returns("its own"))
-    until_waiting(2)
-    loader.release()
-    assert many.result(PATIENCE) == {"a": "of many"}
-    assert found.result(PATIENCE) == "of many"
-    assert not_found.result(PATIENCE) == "its own"
-
-
 def test_it_does_not_wait_for_a_load_in_progress_and_neither_value_is_kept(cache, pool):
     loader = Held("single")
     single = pool.submit(cache.get_or_load, "a", loader)
@@ -81,13 +37,6 @@ def test_it_does_not_wait_for_a_load_in_progress_and_neither_value_is_kept(cache
     assert single.result(PATIENCE) == "single"
     assert cache.get("a") is None
     assert cache.get("b") == 2
-
-
-@pytest.mark.parametrize("moment", ["before_set", "after_set"])
-def test_a_load_beside_which_another_value_is_read_amid_its_store_is_not_kept(moments, cache, moment):
-    setattr(moments, moment, lambda: cache.engine.loads().reconcile("k", "other"))
-    assert cache.get_or_load("k", returns("single")) == "single"
-    assert cache.get("k") is None
 
 
 class Incomparable:
@@ -110,30 +59,9 @@ def test_a_value_that_was_read_beside_an_entry_drops_it_if_it_differs_or_may_dif
     assert cache.get("other") is None
 
 
-@pytest.mark.parametrize("written", ["set", None])
-def test_what_is_written_meanwhile_wins(cache, load_many, written):
-    def loader(keys):
-        cache.set("a", "set") if written else cache.delete("a")
-        return dict.fromkeys(keys, "old")
-
-    assert load_many(["a", "b"], loader) == {"a": "old", "b": "old"}
-    assert (cache.get("a"), cache.get("b")) == (written, "old")
-
-
-def test_a_loader_of_many_that_takes_one_of_them_is_refused(cache, load_many):
+def test_a_loader_of_many_that_takes_one_of_them_is_refused(cache):
     with pytest.raises(LoadDeadlock):
-        load_many(["a", "b"], lambda keys: {"a": cache.get_or_load("b", returns("unreached"))})
-
-
-@pytest.mark.parametrize("way", [run, lambda steps: asyncio.run(run_async(steps))], ids=["in threads", "in tasks"])
-def test_a_weigher_that_raises_ends_all_turns(make, way):
-    def weigh(key, value):
-        raise ValueError(key)
-
-    cache = make(max_weight=10, weigher=weigh)
-    with pytest.raises(ValueError, match="a"):
-        way(steps_of_many(cache, ["a", "b"], returns({"a": 1, "b": 2})))
-    assert cache._parts.loads.is_idle
+        load_in_threads(cache, ["a", "b"], lambda keys: {"a": cache.get_or_load("b", returns("unreached"))})
 
 
 def test_a_coroutine_that_is_closed_while_it_loads_many_leaves_no_turn(cache):

@@ -7,6 +7,8 @@ from wheelcache import Cache
 from wheelcache.near_cache.near_cache import NearCache
 from wheelcache.near_cache.outage_rule import OutageRule
 from wheelcache.near_cache.outages import Outages
+from wheelcache.near_cache.store_state import StoreState
+from wheelcache.near_cache.written_timeouts import WrittenTimeouts
 from wheelcache.runtime.steps import drive
 from wheelcache.watch.cache_events import CacheEvents
 from wheelcache.watch.event_log import LOAD_FAILED, STORE_FAILED, merged
@@ -44,15 +46,6 @@ def test_a_failed_read_of_the_store_is_an_error_of_the_store_and_no_failed_load(
     assert events(near.cache, LOAD_FAILED) == []
     (event,) = events(near.cache, STORE_FAILED)
     assert (event.cache, event.sentence()) == ("pages", "Down: Connection refused by 10.0.0.7 (2 times)")
-
-
-def test_a_failed_write_is_such_an_error_as_well(near):
-    near, store = near(), Store()
-    store.error = Down()
-    with pytest.raises(Down):
-        drive(near.write(["a"], lambda: store.set("a", 1)))
-    (event,) = events(near.cache, STORE_FAILED)
-    assert (event.sentence(), near.cache.stats().store.writes.errors) == ("Down", 1)
 
 
 def test_a_value_that_cannot_be_read_is_a_failed_load_and_no_error_of_the_store(near):
@@ -95,3 +88,12 @@ def test_an_outage_is_one_event_from_the_first_failure_to_the_recovery():
     outages.failed(Down("again"), 1100.0)
     publish()
     assert [(each.since, each.at) for each in found] == [(100.0, 1000.0), (1100.0, 1100.0)]
+
+
+def test_the_child_of_a_fork_knows_nothing_of_the_outage_of_its_parent(clock):
+    state = StoreState(None, WrittenTimeouts(clock), None)
+    state.outages.failed(Down(), 100.0)
+    state.after_fork_in_child()
+    assert state.take_outage() is None
+    state.outages.failed(Down(), 200.0)
+    assert state.take_outage().first == 200.0

@@ -45,23 +45,3 @@ print(in_child(lambda: None), seen_by_forks[-1])
 until(lambda: not client.client_list(_type="pubsub"))
 print(told[21:], *threads())
 """) == ["1", "wheelcache-tracking", "True", "0", "1", "[False]"]
-
-
-def test_a_tracking_thread_that_waits_to_reconnect_ends_before_a_fork_too():
-    assert run_noting(f"""{TRACKING}
-logging.getLogger("wheelcache").setLevel(logging.ERROR)
-tries = []
-
-def connect(timeout):
-    tries.append(1)
-    raise ConnectionError("no server")
-
-tracking = Tracking(connect, b"fork:", Listener())
-tracking.start()
-until(lambda: len(tries) >= 3)
-print(in_child(lambda: None), *seen_by_forks, *threads())
-before = len(tries)
-until(lambda: len(tries) > before)
-tracking.stop()
-print(*threads())
-""") == ["0", "1", "wheelcache-tracking"]

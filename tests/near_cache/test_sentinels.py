@@ -1,18 +1,14 @@
 """The question to real Sentinels, with each PING of a tracking connection, whether its server is still the master."""
 
 import time
-from functools import cache
 from math import inf
-from urllib.parse import urlsplit
 
 import cachelib
 import pytest
 from django.core.cache import caches
-from redis.sentinel import Sentinel, SentinelConnectionPool
 
 from tests.memory import descriptors
-from tests.near_cache.listeners import CALM, QUICK
-from tests.near_cache.sentinel_chaos import chaos
+from tests.near_cache.listeners import QUICK
 from tests.near_cache.tiers import TierOnDjango, made_tiers
 from tests.runtime.forks import fork
 from tests.sentinel_site import DOWN_AFTER, PASSWORD, SERVICE, SentinelSite
@@ -42,7 +38,8 @@ def own_site():
 
 
 @pytest.fixture
-def client(site, closed):
+def client(site, closed, monkeypatch):
+    monkeypatch.setattr(redis_tracking, "LONGEST_PAUSE", 0.2)
     client = closed(site.client())
     client.ping()
     return client
@@ -54,31 +51,27 @@ def stays_trusted(tracking):
     return until(lambda: not tracking.trusted_until < asked)
 
 
-@pytest.mark.parametrize("state", ["killed", "hung", "without the service"])
-def test_a_minority_of_sentinels_does_not_matter(site, client, track, copies, state):
+MINORITY = {
+    "killed": (lambda one: one.kill(), lambda site, one: one.start()),
+    "hung": (lambda one: one.pause(), lambda site, one: one.resume()),
+    "without the service": (lambda one: one.client().sentinel_remove(SERVICE), lambda site, one: site.watch(one)),
+}
+
+
+@pytest.mark.parametrize(("fail", "repair"), MINORITY.values(), ids=MINORITY)
+def test_a_minority_of_sentinels_does_not_matter(site, client, track, copies, fail, repair):
     tracking = track(client, copies, **OFTEN)
     one = site.sentinels[0]
-    if state == "killed":
-        one.kill()
-    elif state == "hung":
-        one.pause()
-    else:
-        one.client().sentinel_remove(SERVICE)
+    fail(one)
     try:
         assert stays_trusted(tracking)
         client.set("a:1", 1)
         assert copies.are_told(True, b"a:1")
     finally:
-        if state == "killed":
-            one.start()
-        elif state == "hung":
-            one.resume()
-        else:
-            site.watch(one)
+        repair(site, one)
 
 
-def test_if_a_majority_is_killed_nothing_is_trusted_until_it_is_back(site, client, track, copies, lines, monkeypatch):
-    monkeypatch.setattr(redis_tracking, "LONGEST_PAUSE", 0.2)
+def test_if_a_majority_is_killed_nothing_is_trusted_until_it_is_back(site, client, track, copies, lines):
     tracking = track(client, copies, **OFTEN)
     for sentinel in site.sentinels[:2]:
         sentinel.kill()
@@ -89,11 +82,7 @@ def test_if_a_majority_is_killed_nothing_is_trusted_until_it_is_back(site, clien
         for sentinel in site.sentinels[:2]:
             sentinel.start()
     assert copies.are_told(True, False, True)
-    client.set("a:1", 1)
-    assert copies.are_told(True, False, True, b"a:1")
-    lost, back = lines()
-    assert "NotConfirmed: only 1 of 3 Sentinels can be asked (" in lost
-    assert back.startswith("Receiving invalidations for Redis keys a:* again, after ")
+    assert "NotConfirmed: only 1 of 3 Sentinels can be asked (" in lines()[0]
 
 
 def test_if_a_majority_hangs_nothing_is_trusted_for_longer_than_the_bound(site, client, track, copies):
@@ -107,19 +96,18 @@ def test_if_a_majority_hangs_nothing_is_trusted_for_longer_than_the_bound(site, 
 
 
 def test_no_invalidation_waits_for_sentinels_that_hang(site, client, track, copies):
-    tracking = track(client, copies, **CALM)
+    tracking = track(client, copies, **OFTEN)
     with paused(*site.sentinels):
         # No question after this moment is answered.
-        bound = time.monotonic() + CALM["interval"] + CALM["timeout"]
-        assert not happens(lambda: tracking.trusted_until > bound, 1.2)
+        bound = time.monotonic() + OFTEN["interval"] + OFTEN["timeout"]
+        assert not happens(lambda: tracking.trusted_until > bound, 0.5)
         client.set("a:1", 1)
         assert copies.are_told(True, b"a:1")
     assert until(lambda: tracking.trusted_until > bound)
     assert copies.told == [True, b"a:1"]
 
 
-def test_a_single_sentinel_that_names_another_server_ends_the_trust(site, client, track, copies, lines, monkeypatch):
-    monkeypatch.setattr(redis_tracking, "LONGEST_PAUSE", 0.2)
+def test_a_single_sentinel_that_names_another_server_ends_the_trust(site, client, track, copies, lines):
     last = site.sentinels[2]
     track(client, copies, **OFTEN)
     last.client().sentinel_remove(SERVICE)
@@ -134,47 +122,8 @@ def test_a_single_sentinel_that_names_another_server_ends_the_trust(site, client
     assert f"NotConfirmed: a Sentinel names {other} as the master, not {master}" in lines()[0]
 
 
-def test_after_a_split_the_tracking_and_the_clients_move_to_the_new_master(own_site, track, copies):
-    client = own_site.client()
-    track(client, copies, **OFTEN)
-    old = own_site.split()
-    new = own_site.fails_over(old)
-    assert copies.are_told(True, False, True)
-    own_site.direct(new).set("a:1", "new")
-    assert copies.are_told(True, False, True, b"a:1")
-    # The idle connection of the client was to the old master, which has not noticed anything.
-    assert client.get("a:1") == b"new"
-    assert own_site.direct(old).info("replication")["role"] == "master"
-    client.close()
-
-
-def test_without_the_question_a_split_is_not_noticed(own_site, tracking_of, copies):
-    """The test above would find a fault: the Sentinels cannot end the connection to the old master."""
-    client = own_site.client()
-    tracking = tracking_of(redis_tracking.connect_like(client), copies, **OFTEN)
-    tracking.start()
-    assert copies.are_told(True)
-    new = own_site.fails_over(own_site.split())
-    own_site.direct(new).set("a:1", "new")
-    assert stays_trusted(tracking)
-    assert copies.told == [True]
-    client.close()
-
-
-def test_a_planned_failover_moves_the_tracking(own_site, track, copies):
-    client = own_site.client()
-    track(client, copies, **OFTEN)
-    old = own_site.master()
-    assert until(lambda: own_site.begins_failover())
-    new = own_site.fails_over(old)
-    own_site.direct(new).set("a:1", 1)
-    assert until(lambda: copies.told[-2:] == [True, b"a:1"] or own_site.direct(new).set("a:1", 1) is None)
-    client.close()
-
-
 @pytest.mark.alone
 def test_a_child_of_a_fork_leaves_the_parents_connections_alone(site, client, track, copies):
-    client.ping()
     others = set(descriptors("socket:"))
     tracking = track(client, copies, **OFTEN)
     # To the server and three Sentinels, and the pair that wakes the thread.
@@ -192,65 +141,34 @@ def test_a_child_of_a_fork_leaves_the_parents_connections_alone(site, client, tr
     assert copies.told == [True]
 
 
-SENTINELS = []
-"""The addresses of the Sentinels of ``MasterPool``."""
-
-
-class MasterPool(SentinelConnectionPool):
-    """The pool of docs/how-to/machines.md for Django's RedisCache."""
-
-    @classmethod
-    @cache
-    def from_url(cls, url, **options):
-        return cls(urlsplit(url).hostname, Sentinel(SENTINELS, socket_timeout=1), password=PASSWORD, **options)
-
-
-FACTORY = "django_redis.pool.SentinelConnectionFactory"
-
-
-def django_settings(kind, site):
-    """Return the settings of a cache of Django that finds the master through the Sentinels of ``site``."""
-    if kind == "redis":
-        SENTINELS[:] = site.addresses
-        options = {"pool_class": MasterPool}
-    else:
-        options = {"CONNECTION_FACTORY": FACTORY, "SENTINELS": site.addresses, "PASSWORD": PASSWORD}
-    return {"LOCATION": f"redis://{SERVICE}/0", "OPTIONS": options}
-
-
 def tiers_over(kind, site, make):
     """Return a function that returns the TieredCache of the calling thread, and the cache behind it."""
     if kind == "cachelib":
         tier = TieredCache(cachelib.RedisCache(site.client()))
         return lambda: tier, tier.l2
-    make(TierOnDjango, kind, site.servers[0], behind=django_settings(kind, site))
+    factory = "django_redis.pool.SentinelConnectionFactory"
+    options = {"CONNECTION_FACTORY": factory, "SENTINELS": site.addresses, "PASSWORD": PASSWORD}
+    make(TierOnDjango, kind, site.servers[0], behind={"LOCATION": f"redis://{SERVICE}/0", "OPTIONS": options})
     return lambda: caches["tiered"], caches["behind"]
 
 
-@pytest.mark.parametrize("kind", ["redis", "django-redis", "cachelib"])
+@pytest.mark.parametrize("kind", ["django-redis", "cachelib"])
 def test_after_a_split_no_thread_reads_an_old_copy_or_from_the_old_master(own_site, trackings, kind, together):
     with made_tiers(trackings) as make:
         tier, behind = tiers_over(kind, own_site, make)
         tier().set("k", "old", timeout=1000)
         assert until(lambda: tier().get("k") == "old" and trackings()[-1].recorder.trusted)
         assert together(lambda _: tier().get("k")) == ["old"] * THREADS
-        new = own_site.direct(own_site.fails_over(own_site.split()))
+        old = own_site.split()
+        new = own_site.direct(own_site.fails_over(old))
         # As another machine does, which finds the new master.
         (stored,) = new.keys("*k")
         assert new.set(stored, new.get(stored).replace(b"old", b"new"))
         assert until(lambda: tier().get("k") == "new")
         assert together(lambda _: tier().get("k")) == ["new"] * THREADS
+        assert own_site.direct(old).info("replication")["role"] == "master"
         client_of(behind).connection_pool.disconnect()
 
 
 def test_a_client_of_one_server_has_no_sentinels(site):
     assert sentinels_of(site.direct(site.servers[0])) is None
-
-
-@pytest.mark.deep
-def test_no_read_is_outdated_for_longer_than_promised_after_a_split():
-    """The bound is generous, since a busy machine may not run a process for seconds; without the question, copies are
-    outdated for all of the eight seconds."""
-    outcome = chaos("split", 3000, promised=5.0, afterwards=8.0)
-    assert outcome.hits
-    assert outcome.wrong == 0

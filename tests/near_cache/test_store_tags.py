@@ -240,16 +240,6 @@ def test_a_drop_whose_token_the_store_has_lost_is_known_by_its_report(process, s
     assert process.get("k") is MISSING
 
 
-def test_a_value_that_was_computed_before_a_report_is_stored_as_dropped(process):
-    since = moment()
-    process.drop("a")
-    process.report("a")
-    process.set("k", [1], "a", since=since)
-    assert process.get("k") is MISSING
-    process.set("k", [1], "a", since=moment())
-    assert process.get("k") == [1]
-
-
 # Another machine, whose moments mean nothing here.
 
 SECONDS = 10**9
@@ -325,3 +315,11 @@ def test_the_tokens_of_other_machines_that_are_remembered_are_bounded(process, d
 def test_a_value_that_looks_like_an_envelope_is_stored_as_it_is(process, value):
     process.set("k", value)
     assert process.get("k") == list(value)
+
+
+def test_each_tag_has_a_key_of_its_own_that_every_store_accepts():
+    tags = ["a", "#a", "ö", "\n", "x" * 100, "x" * 101, token_key("ö").removeprefix(tokens.MARK)]
+    keys = [token_key(tag) for tag in tags]
+    assert len(set(keys)) == len(tags)
+    assert all(key.isascii() and key.isprintable() and len(key) <= 120 for key in keys)
+    assert (keys[0], keys[4]) == ("wheelcache.tag.a", "wheelcache.tag." + "x" * 100)

@@ -6,28 +6,16 @@ Only the public calls of Django and of the cache are used. Each operation ends a
 import random
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 
 from django.core.cache import caches
 from django.core.signals import request_finished
 from django.db import DatabaseError, connection, transaction
 
-from tests.transactions.records import (
-    COMMITTED,
-    COMMITTING,
-    FAILED,
-    READ,
-    SERIAL_BITS,
-    TRANSACTION_BITS,
-    WAYS,
-)
-from wheelcache.django_backend import memoize
+from tests.transactions.records import COMMITTED, COMMITTING, READ, SERIAL_BITS, TRANSACTION_BITS, WAYS
 
 KEYS = range(6)
-
-GOT, LOADED = "got", "loaded"
-"""The beginnings of the names of values that are read by ``get`` and ``get_many``, and by ``get_or_set``."""
 
 
 class Loads(threading.local):
@@ -52,33 +40,13 @@ def load(key):
     return loads.versions[key]
 
 
-@memoize(60, tags=lambda key: [tag_of(key)])
-def memoized(key):
-    return load(key)
-
-
 def tag_of(key):
     return f"tag-{key}"
 
 
 def names_of(*keys):
-    return [f"{kind}-{key}" for kind in (GOT, LOADED) for key in keys]
-
-
-@contextmanager
-def transaction_by_hand():
-    """Make a transaction without ``atomic``, as code does that was written for Django's autocommit being off."""
-    transaction.set_autocommit(False)
-    try:
-        yield
-    except BaseException:
-        transaction.rollback()
-        raise
-    else:
-        transaction.commit()
-    finally:
-        if connection.connection is not None:
-            transaction.set_autocommit(True)
+    """Return the names of values that are read by ``get`` and ``get_many``, and by ``get_or_set``."""
+    return [f"{kind}-{key}" for kind in ("got", "loaded") for key in keys]
 
 
 class Caller:
@@ -102,9 +70,8 @@ class Caller:
     def work(self, goes_on):
         """Make requests while ``goes_on()`` is true."""
         self.cache = caches["default"]
-        requests = {self.read_rows: 55, self.read_in_transaction: 20, self.write: 25}
         while goes_on():
-            request = self.random.choices(list(requests), list(requests.values()))[0]
+            (request,) = self.random.choices([self.read_rows, self.read_in_transaction, self.write], [55, 20, 25])
             try:
                 request()
             except DatabaseError:
@@ -136,10 +103,9 @@ class Caller:
         loads.versions.clear()
         own, start = self.own.get(key, 0), time.monotonic_ns()
         version = getattr(self, f"by_{way}")(key)
-        end = time.monotonic_ns()
         is_loaded = loads.versions.get(key) == version
         self.recorder.record(
-            *(READ, self.number, self.transaction, key, version, self.since or start, start, end, own),
+            *(READ, self.transaction, key, version, self.since or start, start, time.monotonic_ns(), own),
             WAYS.index(way) << 1 | is_loaded,
         )
         self.reads += not is_loaded
@@ -165,13 +131,10 @@ class Caller:
 
     def may_set(self):
         # The last set wins, whatever was deleted since its caller missed the key.
-        return self.setting.guards_sets or self.transaction
+        return self.setting.late or self.transaction
 
     def by_get_or_set(self, key):
         return self.cache.get_or_set(names_of(key)[1], partial(load, key), self.ttl(), tags=[tag_of(key)])
-
-    def by_memoize(self, key):
-        return memoized(key)
 
     def ttl(self):
         return self.random.choice([0.05, 60, None])
@@ -184,46 +147,35 @@ class Caller:
         self.transactions += 1
         self.transaction, self.since, self.own, self.versions = self.transactions, time.monotonic_ns(), {}, 0
         try:
-            yield
+            yield self.transaction
         finally:
             self.transaction, self.since, self.own = 0, 0, {}
 
     def read_in_transaction(self):
         with self.numbered(), transaction.atomic():
-            if self.setting.database == "postgresql" and self.chance(0.5):
-                with connection.cursor() as cursor:
-                    cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            if self.chance(0.5):
+                connection.cursor().execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             for _ in range(self.random.randint(1, 4)):
                 self.read(self.key())
                 self.pause()
 
     def write(self):
         """Read and write in a transaction, which may be rolled back, and read the same rows again."""
-        with self.numbered():
-            number, written = self.transaction, set()
-            # sqlite has no savepoints without autocommit.
-            by_hand = self.setting.database == "postgresql" and self.chance(0.15)
-            block = transaction_by_hand if by_hand else transaction.atomic
-            try:
-                with block():
-                    self.steps(written)
-                    self.end_block()
-                    self.recorder.ended(COMMITTING, self.number, number)
-                self.recorder.ended(COMMITTED, self.number, number)
-            except Undo:
-                pass
-            except DatabaseError:
-                self.recorder.ended(FAILED, self.number, number)
-                raise
+        written = set()
+        with self.numbered() as number, suppress(Undo):
+            with transaction.atomic():
+                self.steps(written)
+                self.pause()
+                self.may_undo(0.15)
+                transaction.set_rollback(self.chance(0.05))
+                self.recorder.ended(COMMITTING, number)
+            self.recorder.ended(COMMITTED, number)
         for key in written:
             self.read(key)
 
-    def end_block(self):
-        self.pause()
-        if self.chance(0.15):
+    def may_undo(self, probability):
+        if self.chance(probability):
             raise Undo
-        if connection.in_atomic_block and self.chance(0.05):
-            transaction.set_rollback(True)
 
     def steps(self, written, depth=0):
         for _ in range(self.random.randint(1, 3)):
@@ -237,65 +189,50 @@ class Caller:
     def nested(self, written, depth):
         """Make steps within a savepoint, which may be rolled back."""
         own = dict(self.own)
-        if self.chance(0.7):
-            try:
-                with transaction.atomic():
-                    self.steps(written, depth)
-                    if self.chance(0.4):
-                        raise Undo
-            except Undo:
-                self.own = own
-        else:
-            savepoint = connection.savepoint()
-            self.steps(written, depth)
-            if self.chance(0.4):
-                transaction.savepoint_rollback(savepoint)
-                self.own = own
-            else:
-                transaction.savepoint_commit(savepoint)
-        for key in written:
+        try:
+            with transaction.atomic():
+                self.steps(written, depth)
+                self.may_undo(0.4)
+        except Undo:
+            self.own = own
+        self.read_some(written)
+
+    def read_some(self, keys):
+        for key in keys:
             if self.chance(0.5):
                 self.read(key)
 
     def write_rows(self, written):
         keys = self.random.sample(KEYS, self.random.randint(1, 2))
-        invalidates_first = self.chance(0.2)
-        invalidate = self.random.choice([getattr(self, name) for name in self.setting.invalidations])
-        if invalidates_first:
-            invalidate(keys)
-        versions = {key: self.update(key) for key in keys}
-        if not invalidates_first:
-            invalidate(keys)
-        self.own.update(versions)
+        change = [
+            partial(self.update, keys),
+            partial(getattr(self, self.random.choice(self.setting.invalidations)), keys),
+        ]
+        for step in change if self.chance(0.8) else reversed(change):
+            step()
         written.update(keys)
-        for key in keys:
-            if self.chance(0.5):
-                self.read(key)
+        self.read_some(keys)
 
-    def update(self, key):
-        self.versions += 1
-        version = (self.transaction << SERIAL_BITS) + self.versions
-        with connection.cursor() as cursor:
-            cursor.execute("UPDATE row SET version = %s, number = number + 1 WHERE key = %s", [version, key])
+    def update(self, keys):
+        for key in keys:
+            self.versions += 1
+            self.own[key] = (self.transaction << SERIAL_BITS) + self.versions
+            cursor = connection.cursor()
+            cursor.execute("UPDATE row SET version = %s, number = number + 1 WHERE key = %s", [self.own[key], key])
             cursor.execute(
                 "INSERT INTO written SELECT key, %s, version, number FROM row WHERE key = %s"
                 " ON CONFLICT (key, writer) DO UPDATE SET version = excluded.version, number = excluded.number",
                 [self.transaction, key],
             )
-        return version
 
     # Invalidations.
 
     def delete(self, keys):
         for name in names_of(*keys):
             self.cache.delete(name)
-        for key in keys:
-            memoized.cache_delete(key)
 
     def delete_many(self, keys):
         self.cache.delete_many(names_of(*keys))
-        for key in keys:
-            memoized.cache_delete(key)
 
     def delete_tags(self, keys):
         self.cache.delete_tags(*map(tag_of, keys))
@@ -303,7 +240,6 @@ class Caller:
     def delete_pattern(self, keys):
         for key in keys:
             self.cache.delete_pattern(f"*-{key}")
-            memoized.cache_delete(key)
 
     def clear(self, keys):
         self.cache.clear()

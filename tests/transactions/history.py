@@ -1,28 +1,24 @@
-"""A run of four processes that read and write rows of a database through a cache, while processes and connections are
+"""A run of four processes that read and write rows of a PostgreSQL through a cache, while processes and connections are
 killed, and the check of what they have read.
 
-``python -m tests.transactions.history READS --database postgresql --cache wheel`` prints the counts of a run of about
-READS reads of cached values, and the first wrong reads.
+``python -m tests.transactions.history host READS`` prints the counts of a run of about READS reads of cached values,
+and the first wrong reads.
 """
 
-import argparse
-import faulthandler
 import json
 import logging
 import multiprocessing
 import os
 import random
-import signal
-import sqlite3
 import sys
 import tempfile
 import threading
 import time
 import traceback
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, suppress
 from itertools import count
 from pathlib import Path
+from typing import NamedTuple
 
 import django
 import psycopg
@@ -31,10 +27,10 @@ from django.conf import settings
 from tests.postgresql_server import PostgresqlServer
 from tests.redis_server import RedisServer
 from tests.transactions.callers import Caller
-from tests.transactions.records import DIED, Check, Recorder, recorded
+from tests.transactions.records import Check, Recorder, recorded
 from tests.waiting import PATIENCE, join
 
-PROCESSES, THREADS = 4, 3
+PROCESSES, THREADS, SEED = 4, 3, 0
 
 TABLES = """
     CREATE TABLE row (key integer PRIMARY KEY, version bigint NOT NULL, number bigint NOT NULL);
@@ -44,117 +40,66 @@ TABLES = """
 
 forking = multiprocessing.get_context("fork")
 
+ALL = (*("delete", "delete_many", "delete_tags") * 5, "delete_pattern", "clear")
 
-@dataclass(frozen=True)
-class Setting:
+
+class Setting(NamedTuple):
     """What runs.
 
     Attributes:
         options: those of the cache.
         invalidations: names of methods of ``Caller``.
         processes: how many processes run at the same time.
-        guards_sets: whether the cache refuses a value whose key was deleted between the ``get`` and the ``set``.
-        late: seconds within which writes reach other processes.
+        late: seconds within which writes reach other processes. If there are any, the cache refuses a value whose tag
+            was dropped between the ``get`` and the ``set``.
     """
 
-    database: str = "sqlite"
-    backend: str = "WheelCache"
-    options: tuple = ()
-    invalidations: tuple = ("delete", "delete_many", "delete_tags")
+    backend: str
+    options: dict
+    invalidations: tuple = ALL
     processes: int = PROCESSES
-    guards_sets: bool = True
     late: float = 0.0
 
 
-ALL = (*("delete", "delete_many", "delete_tags") * 5, "delete_pattern", "clear")
-WAITS = ("FILL_WAIT", 0.5)
+FOLLOWS = {"TRANSACTIONS": True}
 CACHES = {
-    "host": Setting(backend="HostCache", invalidations=ALL, guards_sets=False),
-    "leases": Setting(backend="HostCache", options=(WAITS,), invalidations=ALL, guards_sets=False),
+    "host": Setting("HostCache", FOLLOWS),
+    "leases": Setting("HostCache", {**FOLLOWS, "FILL_WAIT": 0.5}),
     # Less than the values of all keys: values are evicted, also from the overlay of a transaction.
-    "small": Setting(backend="HostCache", options=(("MAX_ENTRIES", 5),), invalidations=ALL, guards_sets=False),
-    "threads": Setting(invalidations=ALL, processes=1, guards_sets=False),
+    "small": Setting("HostCache", {**FOLLOWS, "MAX_ENTRIES": 5}),
+    "threads": Setting("WheelCache", FOLLOWS, processes=1),
     # A value that was computed before a delete in another process may reach the store after it; one that was computed
     # before a drop of its tag does not.
-    "tracked": Setting(backend="TieredCache", invalidations=("delete_tags",), late=2.0),
+    "tracked": Setting("TieredCache", {**FOLLOWS, "L2": "redis"}, ("delete_tags",), late=2.0),
+    "without transactions": Setting("HostCache", {}),
 }
-
-
-class Sqlite:
-    """A database in a file."""
-
-    kills = ()
-
-    def __init__(self, folder):
-        self._path = folder / "database.sqlite3"
-        with self._connected() as connection:
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.executescript(TABLES)
-        options = {"timeout": 20, "init_command": "PRAGMA synchronous = OFF"}
-        self.django_database = {"ENGINE": "django.db.backends.sqlite3", "NAME": self._path, "OPTIONS": options}
-
-    def committed(self):
-        with self._connected() as connection:
-            return connection.execute("SELECT key, version, number FROM written").fetchall()
-
-    @contextmanager
-    def _connected(self):
-        connection = sqlite3.connect(self._path)
-        try:
-            yield connection
-        finally:
-            connection.close()
-
-
-class Postgresql:
-    """A database on a server of its own."""
-
-    def __init__(self, server):
-        self._server = server
-        self._server.connect().execute(TABLES)
-        self.kills = (*(server.terminate_connections,) * 4, server.restart)
-        self.django_database = server.django_database
-
-    def committed(self):
-        return self._server.connect().execute("SELECT key, version, number FROM written").fetchall()
-
-
-def database_of(setting, folder, stack):
-    if setting.database == "sqlite":
-        return Sqlite(folder)
-    server = PostgresqlServer(deadlock_timeout="50ms", lock_timeout="2s", idle_in_transaction_session_timeout="10s")
-    return Postgresql(stack.enter_context(server))
 
 
 class Processes:
     """The processes of a run. Each that is killed is replaced.
 
     Args:
-        setting: a ``Setting``.
-        folder: a folder for their records.
         configure: sets Django up in each process.
+        folder: a folder for their records.
     """
 
-    def __init__(self, setting, folder, seed, configure):
+    def __init__(self, setting, folder, configure):
         self._setting = setting
         self._folder = folder
-        self._seed = seed
         self._configure = configure
-        self._random = random.Random(seed)
+        self._random = random.Random(SEED)
         self._numbers = count(1)
-        self._recorder = Recorder(folder / "0.records")
         self._goes_on = forking.Value("b", 1, lock=False)
         # By the number of the process, since the reads of a killed one count.
         self._reads = forking.Array("q", 10_000, lock=False)
-        self.running = {}
-        self.killed = 0
+        self._running = []
         for _ in range(setting.processes):
-            self.start()
+            self._start()
 
-    def start(self):
-        number = next(self._numbers)
-        self.running[number] = forking.Process(target=self._work, args=(number,), daemon=True)
-        self.running[number].start()
+    def _start(self):
+        process = forking.Process(target=self._work, args=(next(self._numbers),), daemon=True)
+        self._running.append(process)
+        process.start()
 
     def reads(self):
         """Return how many cached values were read so far."""
@@ -162,26 +107,17 @@ class Processes:
 
     def kill_one(self):
         """Kill one of the processes with SIGKILL."""
-        number = self._random.choice(list(self.running))
-        process = self.running.pop(number)
+        process = self._running.pop(self._random.randrange(len(self._running)))
         process.kill()
         join(process)
-        self.killed += 1
-        for caller in self._callers(number):
-            self._recorder.ended(DIED, caller, 0)
-        self.start()
+        self._start()
 
     def stop(self):
         """End all processes. Return the number of those that did not end."""
         self._goes_on.value = 0
-        for process in self.running.values():
+        for process in self._running:
             process.join(PATIENCE)
-        stuck = [process for process in self.running.values() if process.is_alive()]
-        for process in stuck:
-            # It prints the stacks of its threads.
-            os.kill(process.pid, signal.SIGABRT)
-            join(process)
-        return len(stuck)
+        return sum(process.is_alive() for process in self._running)
 
     def records(self):
         for path in self._folder.glob("*.records"):
@@ -191,16 +127,12 @@ class Processes:
         """Return the traceback of each caller that ended with an error, which is not one of the database."""
         return [path.read_text() for path in self._folder.glob("*.error")]
 
-    @staticmethod
-    def _callers(number):
-        return range(number * THREADS, (number + 1) * THREADS)
-
     def _work(self, number):
         # Caches and connections begin in this process: the parent has none.
         self._configure()
         recorder = Recorder(self._folder / f"{number}.records")
         sys.setswitchinterval(2e-4)
-        callers = [Caller(each, self._setting, recorder, self._seed) for each in self._callers(number)]
+        callers = [Caller(number * THREADS + each, self._setting, recorder, SEED) for each in range(THREADS)]
 
         def goes_on():
             self._reads[number] = sum(caller.reads for caller in callers)
@@ -219,71 +151,49 @@ class Processes:
             thread.join()
 
 
-def configure(setting, folder, database, redis_location):
+def configure(setting, folder, database, redis):
     """Configure Django in a process of the run."""
-    faulthandler.enable()
     logging.disable()
-    options = {"FIGURES_DIR": None, **dict(setting.options)}
-    caches = {"redis": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": redis_location}}
-    if setting.backend == "TieredCache":
-        options["L2"] = "redis"
-    backend = f"wheelcache.django_backend.{setting.backend}"
     # A host cache of another run has values of another database. The processes of this run share one, although a test
     # has started them.
     os.environ["PYTEST_XDIST_WORKER"] = ""
-    location = str(folder / "host") if setting.backend == "HostCache" else "history"
-    caches["default"] = {"BACKEND": backend, "LOCATION": location, "OPTIONS": options}
-    settings.configure(DATABASES={"default": {**database, "CONN_MAX_AGE": None}}, CACHES=caches, USE_TZ=True)
+    default = {
+        "BACKEND": f"wheelcache.django_backend.{setting.backend}",
+        "LOCATION": str(folder / "host"),
+        "OPTIONS": {"FIGURES_DIR": None, **setting.options},
+    }
+    store = {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": redis.url}
+    settings.configure(DATABASES={"default": database}, CACHES={"default": default, "redis": store}, USE_TZ=True)
     django.setup()
 
 
-def run(setting, reads, seed=0, kills=True):
+def run(setting, reads):
     """Run until about ``reads`` cached values were read. Return the counts, and descriptions of faults."""
-    rnd = random.Random(seed)
+    chosen = random.Random(SEED)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="wheelcache-history-")))
-        location = ""
-        if setting.backend == "TieredCache":
-            redis = stack.enter_context(RedisServer())
-            location = f"redis://{redis.host}:{redis.port}"
-        database = database_of(setting, folder, stack)
-        begun = time.monotonic()
-        processes = Processes(
-            *(setting, folder, seed), lambda: configure(setting, folder, database.django_database, location)
+        redis = stack.enter_context(RedisServer())
+        server = stack.enter_context(
+            PostgresqlServer(deadlock_timeout="50ms", lock_timeout="2s", idle_in_transaction_session_timeout="10s")
         )
+        server.connect().execute(TABLES)
+        processes = Processes(setting, folder, lambda: configure(setting, folder, server.django_database, redis))
+        kills = [*[processes.kill_one] * 5, *[server.terminate_connections] * 4, server.restart]
         try:
             while processes.reads() < reads and not processes.errors():
-                time.sleep(1 + 2 * rnd.random())
-                if kills:
-                    with suppress(psycopg.OperationalError):
-                        rnd.choice([*[processes.kill_one] * 5, *database.kills])()
+                time.sleep(1 + 2 * chosen.random())
+                with suppress(psycopg.OperationalError):
+                    chosen.choice(kills)()
         finally:
             stuck = processes.stop()
-        check = Check(processes.records(), database.committed(), setting.late)
-        counts = {
-            **check.run(),
-            "stuck": stuck,
-            "errors": len(processes.errors()),
-            "killed": processes.killed,
-            "seconds": round(time.monotonic() - begun),
-            "age of the oldest": check.oldest,
-        }
+        written = server.connect().execute("SELECT key, version, number FROM written").fetchall()
+        check = Check(processes.records(), written, setting.late)
+        counts = {**check.counts, "stuck": stuck, "errors": len(processes.errors())}
         return counts, [*processes.errors()[:3], *map(str, check.faults[:10])]
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("reads", type=int)
-    parser.add_argument("--database", choices=["sqlite", "postgresql"], default="sqlite")
-    parser.add_argument("--cache", choices=CACHES, default="host")
-    parser.add_argument("--without-transactions", action="store_true", help="the cache does not follow transactions")
-    parser.add_argument("--without-kills", action="store_true")
-    parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
-    setting = replace(CACHES[given.cache], database=given.database)
-    if not given.without_transactions:
-        setting = replace(setting, options=(*setting.options, ("TRANSACTIONS", True)))
-    counts, faults = run(setting, given.reads, given.seed, not given.without_kills)
+    counts, faults = run(CACHES[sys.argv[1]], int(sys.argv[2]))
     print(json.dumps(counts))
     print(*faults, sep="\n", file=sys.stderr)
 

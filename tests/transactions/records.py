@@ -12,42 +12,36 @@ A read is a call that returned a version of a row. It is wrong if the version wa
   transaction may be as old as the beginning of that transaction;
 - *not its own*: the transaction of the read had written another version of this row, and invalidated it.
 
-If a process is killed, or loses its database, between the commit and the end of the block, no cache may ever hear of
-the write. Reads that only such a write makes outdated are counted apart.
+If a process is killed, or loses its database, between the commit and the end of the block, its write makes no read
+outdated: see ``test_killed_commits``.
 """
 
 import os
 import struct
 import time
 from collections import Counter, defaultdict
-from dataclasses import dataclass
-from itertools import pairwise
+from typing import NamedTuple
 
-READ, COMMITTING, COMMITTED, FAILED, DIED = range(5)
-"""Kinds of records. FAILED: the block ended with an error of the database. DIED: the process was killed."""
+READ, COMMITTING, COMMITTED = range(3)
+"""Kinds of records."""
 
-WAYS = ("get", "get_many", "get_or_set", "memoize")
+WAYS = ("get", "get_many", "get_or_set")
 
 PHANTOM, OUTDATED, NOT_OWN = FAULTS = ("phantom", "outdated", "not its own")
 WRONG_LOADS = "wrong loads"
 """Wrong reads from the database itself, of which there are none unless this check is wrong."""
 
-OUTDATED_AFTER_FAILURE, OUTDATED_AFTER_KILL = "outdated after a failed commit", "outdated after a kill"
-AGED, LATE = "older than a write during its own transaction", "late"
-
 NEVER = 2**63 - 1
 SERIAL_BITS = 10
 TRANSACTION_BITS = 24
 
-_RECORD = struct.Struct("<10q")
+_RECORD = struct.Struct("<9q")
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(NamedTuple):
     """An event of a caller.
 
     Attributes:
-        caller: the number of the thread that made the record. No other thread of the run has it.
         transaction: the transaction in which the caller was, or 0.
         start, end: nanoseconds of the machine's monotonic clock.
         since: the start of the transaction, or of the read if there is none.
@@ -56,32 +50,14 @@ class Record:
     """
 
     kind: int
-    caller: int
-    transaction: int = 0
-    key: int = 0
-    version: int = 0
-    since: int = 0
-    start: int = 0
-    end: int = 0
-    own: int = 0
-    way_and_load: int = 0
-
-    @property
-    def is_loaded(self):
-        return bool(self.way_and_load & 1)
-
-    @property
-    def way(self):
-        return WAYS[self.way_and_load >> 1]
-
-
-def transaction_of(version):
-    """Return the transaction that has made a version."""
-    return version >> SERIAL_BITS
-
-
-def caller_of(transaction):
-    return transaction >> TRANSACTION_BITS
+    transaction: int
+    key: int
+    version: int
+    since: int
+    start: int
+    end: int
+    own: int
+    way_and_load: int
 
 
 class Recorder:
@@ -91,18 +67,17 @@ class Recorder:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
     def record(self, *fields):
-        """Record the fields of a ``Record``, in their order. Missing ones are 0."""
-        os.write(self._file, _RECORD.pack(*fields, *[0] * (10 - len(fields))))
+        """Record the fields of a ``Record``, in their order."""
+        os.write(self._file, _RECORD.pack(*fields))
 
-    def ended(self, kind, caller, transaction):
-        self.record(kind, caller, transaction, 0, 0, 0, 0, time.monotonic_ns())
+    def ended(self, kind, transaction):
+        self.record(kind, transaction, 0, 0, 0, 0, time.monotonic_ns(), 0, 0)
 
 
 def recorded(path):
-    """Yield the records in a file."""
+    """Yield the records in a file, whose last one may be torn."""
     content = path.read_bytes()
-    whole = len(content) - len(content) % _RECORD.size
-    for fields in _RECORD.iter_unpack(content[:whole]):
+    for fields in _RECORD.iter_unpack(content[: len(content) - len(content) % _RECORD.size]):
         yield Record(*fields)
 
 
@@ -117,90 +92,50 @@ class Check:
 
     Attributes:
         counts: the number of reads, and of each fault.
-        faults: a tuple (fault, read) for each wrong read.
-        oldest: the largest time between the end of a write and the beginning of a read of an older version, in seconds.
+        faults: a tuple (fault, way, read) for each wrong read.
     """
 
-    def __init__(self, records, committed, late=0.0):
+    def __init__(self, records, committed, late):
         self._late = int(late * 1e9)
-        self._reads = []
-        self._committing, ends, died = {}, defaultdict(dict), {}
+        self._times = {COMMITTING: {}, COMMITTED: {}}
+        reads = []
         for record in records:
             if record.kind == READ:
-                self._reads.append(record)
-            elif record.kind == COMMITTING:
-                self._committing[record.transaction] = record.end
-            elif record.kind == DIED:
-                died[record.caller] = record.end
+                reads.append(record)
             else:
-                ends[record.kind][record.transaction] = record.end
+                self._times[record.kind][record.transaction] = record.end
         self._orders = {(key, version): order for key, version, order in committed}
-        for transaction in {transaction_of(version) for _, version, _ in committed}:
-            assert transaction in self._committing, f"{transaction:x} committed without a record of it"
-        # Those that returned, and in addition those that failed, and those whose process died.
-        returned = ends[COMMITTED]
-        failed = {**ends[FAILED], **returned}
-        killed = {each: died[caller_of(each)] for each in self._committing if caller_of(each) in died} | failed
-        self._ends = {
-            OUTDATED: self._earliest_ends(committed, returned),
-            OUTDATED_AFTER_FAILURE: self._earliest_ends(committed, failed),
-            OUTDATED_AFTER_KILL: self._earliest_ends(committed, killed),
-        }
-        self.counts = Counter()
-        self.oldest = 0.0
+        self._ends = self._earliest_ends(committed)
+        self.counts = Counter(dict.fromkeys((*FAULTS, WRONG_LOADS), 0))
         self.faults = []
+        for read in reads:
+            fault, is_loaded = self._fault(read), read.way_and_load & 1
+            self.counts["loads" if is_loaded else "reads"] += 1
+            if fault is not None:
+                self.counts[WRONG_LOADS if is_loaded else fault] += 1
+                self.faults.append((fault, WAYS[read.way_and_load >> 1], read))
 
-    @staticmethod
-    def _earliest_ends(committed, ends):
-        """Return for each key a dict: for each order, the earliest end of a block whose write has a higher order."""
+    def _earliest_ends(self, committed):
+        """Return for each key and order the earliest end of a block whose write has a higher order."""
         of_key = defaultdict(list)
         for key, version, order in committed:
-            of_key[key].append((order, ends.get(transaction_of(version), NEVER)))
+            of_key[key].append((order, self._times[COMMITTED].get(version >> SERIAL_BITS, NEVER)))
         earliest = {}
         for key, writes in of_key.items():
-            writes = [(0, NEVER), *sorted(writes)]
-            end, earliest[key] = NEVER, {writes[-1][0]: NEVER}
-            for (order, _), (_, next_end) in reversed(list(pairwise(writes))):
-                end = earliest[key][order] = min(end, next_end)
+            end = NEVER
+            for order, own_end in sorted([(0, NEVER), *writes], reverse=True):
+                earliest[key, order] = end
+                end = min(end, own_end)
         return earliest
-
-    def run(self):
-        """Check every read. Return the counts."""
-        self.counts.update(dict.fromkeys((*FAULTS, WRONG_LOADS), 0))
-        for read in self._reads:
-            self.counts["loads" if read.is_loaded else "reads"] += 1
-            fault = self._fault(read)
-            if read.is_loaded:
-                self.counts[WRONG_LOADS] += fault in FAULTS
-            elif fault is not None:
-                self.counts[fault] += 1
-                if fault in FAULTS:
-                    self.counts[f"{fault} by {read.way}{' inside' if read.transaction else ''}"] += 1
-                    self.faults.append((fault, read))
-        return dict(self.counts)
 
     def _fault(self, read):
         if read.own:
             return None if read.version == read.own else NOT_OWN
-        if not self._was_committed(read):
-            return PHANTOM
         order = self._orders.get((read.key, read.version), 0)
-        for fault, ends in self._ends.items():
-            end = ends.get(read.key, {}).get(order, NEVER)
-            if end < read.since and fault == OUTDATED:
-                self.oldest = max(self.oldest, (read.since - end) / 1e9)
-            if end + self._late < read.since:
-                return fault
-        if self._ends[OUTDATED].get(read.key, {}).get(order, NEVER) < read.start:
-            return AGED if read.transaction else LATE
-        return None
-
-    def _was_committed(self, read):
-        if not read.version:
-            # The version of the beginning.
-            return True
-        transaction = transaction_of(read.version)
-        # Its own version, which it did not expect: it has rolled back to a savepoint.
-        if transaction == read.transaction or (read.key, read.version) not in self._orders:
-            return False
-        return self._committing[transaction] <= read.end
+        # Every row begins with the version 0.
+        if read.version:
+            transaction = read.version >> SERIAL_BITS
+            # Its own version, which it did not expect: it has rolled back to a savepoint.
+            if not order or transaction == read.transaction or self._times[COMMITTING][transaction] > read.end:
+                return PHANTOM
+        return OUTDATED if self._ends.get((read.key, order), NEVER) + self._late < read.since else None

@@ -1,6 +1,7 @@
 """Values and deletes in ``atomic()``: they follow the block, for the caches of both classes."""
 
 from contextlib import contextmanager, suppress
+from importlib import import_module
 
 import pytest
 from django.db import connection, transaction
@@ -43,21 +44,14 @@ def test_a_value_of_a_savepoint_that_rolls_back_is_dropped(cache):
         cache.set("outer", 1)
         with rolled_back():
             cache.set("outer", 2)
-            cache.set("inner", 2)
             with transaction.atomic():
-                cache.set("innermost", 2)
-        assert cache.get_many(["outer", "inner", "innermost"]) == {"outer": 1}
-    assert cache.get_many(["outer", "inner", "innermost"]) == {"outer": 1}
-
-
-def test_a_rollback_to_a_manual_savepoint_drops_the_later_values(cache):
-    with transaction.atomic():
-        cache.set("key", "before")
+                cache.set("inner", 2)
+        assert cache.get_many(["outer", "inner"]) == {"outer": 1}
         sid = connection.savepoint()
-        cache.set("key", "after")
+        cache.set_many({"outer": 2, "inner": 2})
         transaction.savepoint_rollback(sid)
-        assert cache.get("key") == "before"
-    assert cache.get("key") == "before"
+        assert cache.get_many(["outer", "inner"]) == {"outer": 1}
+    assert cache.get_many(["outer", "inner"]) == {"outer": 1}
 
 
 @pytest.mark.pairs(full="alias", of="delete")
@@ -115,23 +109,12 @@ def test_a_value_that_others_outdated_since_the_block_began_is_not_shared(cache,
     assert others(cache.get, "key") in (None, "theirs")
 
 
-def test_a_value_is_not_shared_if_others_have_counted_since_the_block_began(cache, others):
-    cache.set("key", 1)
+def test_a_fill_that_others_outdated_is_dropped_and_their_value_stays(cache, others):
     with transaction.atomic():
-        others(cache.incr, "key")
-        cache.set("key", "ours")
-    assert others(cache.get, "key") in (None, 2)
-
-
-def test_a_fill_that_another_block_outdated_is_dropped_and_the_value_of_others_stays(cache, others):
-    def load_and_set():
-        cache.set("key", "theirs")
-
-    with transaction.atomic():
-        assert cache.get("key") is None
-        others(load_and_set)
-        cache.set("key", "ours")
-    assert cache.get("key") == "theirs"
+        assert cache.get("key") is cache.get("other") is None
+        others(cache.set, "key", "theirs")
+        cache.set_many({"key": "ours", "other": "ours"})
+    assert cache.get_many(["key", "other"]) == {"key": "theirs", "other": "ours"}
 
 
 def test_immediate_calls_reach_others_at_once_and_survive_a_rollback(cache, others):
@@ -142,17 +125,6 @@ def test_immediate_calls_reach_others_at_once_and_survive_a_rollback(cache, othe
         assert others(cache.get, "lock") == "ours"
         assert others(cache.get, "counter") == 2
     assert cache.get_many(["lock", "counter"]) == {"lock": "ours", "counter": 2}
-
-
-def test_immediate_calls_act_on_a_value_that_the_block_has_set(cache, others):
-    with transaction.atomic():
-        cache.set("counter", 1)
-        assert not cache.add("counter", 7)
-        assert cache.incr("counter", 5) == 6
-        assert cache.decr("counter") == 5
-        assert cache.touch("counter", 100)
-        assert others(cache.get, "counter") is None
-    assert cache.get("counter") == 5
 
 
 def test_an_immediate_call_on_a_deleted_key_deletes_it_for_all(cache, others):
@@ -220,6 +192,7 @@ def test_functions_of_on_commit_see_the_shared_values_and_write_to_all(cache, ot
         transaction.on_commit(lambda: seen.append(cache.get("key")))
         transaction.on_commit(lambda: cache.set("later", 1))
         cache.set("key", "new")
+        assert len(connection.run_on_commit) == 2
     assert seen == ["new"]
     assert others(cache.get, "later") == 1
 
@@ -234,13 +207,6 @@ def test_an_on_commit_function_that_fails_does_not_lose_the_invalidation(cache):
         transaction.on_commit(fail)
         cache.delete("key")
     assert cache.get("key") is None
-
-
-def test_nothing_is_registered_with_on_commit(cache):
-    with transaction.atomic():
-        cache.set("key", 1)
-        cache.delete("other")
-        assert connection.run_on_commit == []
 
 
 def test_manual_transactions_are_followed(cache, others):
@@ -318,21 +284,10 @@ class Fragile:
     """Can be pickled, and raises an error when it is unpickled."""
 
     def __reduce__(self):
-        return _raise, ()
-
-
-def _raise():
-    raise ModuleNotFoundError("No module named 'shop.old'")
+        return import_module, ("shop.old",)
 
 
 def test_a_value_of_the_block_that_cannot_be_decoded_is_a_miss_and_hides_the_older_one(cache, others):
-    runs = []
-
-    @memoize(60)
-    def memoized():
-        runs.append(1)
-        return Fragile()
-
     cache.set_many(dict.fromkeys("abcde", 1))
     with transaction.atomic():
         cache.set_many({key: Fragile() for key in "abcde"})
@@ -343,9 +298,6 @@ def test_a_value_of_the_block_that_cannot_be_decoded_is_a_miss_and_hides_the_old
             cache.incr("d")
         # The computed object itself.
         assert isinstance(cache.get_or_set("f", Fragile), Fragile)
-        assert isinstance(memoized(), Fragile)
-        assert isinstance(memoized(), Fragile)
-    assert len(runs) == 2
     assert others(cache.get_many, "abcdef") == {"c": "new"}
     cache.set("e", "repaired")
     assert others(cache.get, "e") == "repaired"

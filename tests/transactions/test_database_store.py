@@ -76,3 +76,12 @@ def test_without_autocommit_no_value_is_stored_after_the_check_that_it_is_not_ou
     with transaction.atomic():
         cache.set("key", "checked")
     assert cache.get("key") == "checked"
+
+
+@pytest.mark.parametrize("cache", [{"TRANSACTIONS": True}], indirect=True, ids=[""])
+def test_the_functions_of_on_commit_run_once_although_the_store_has_blocks_of_its_own(cache):
+    ran = []
+    with transaction.atomic():
+        transaction.on_commit(lambda: ran.append(cache.get("key")))
+        cache.set("key", "value")
+    assert ran == ["value"]

@@ -6,62 +6,26 @@ import os
 import pytest
 
 from tests.scripts import start
+from tests.transactions.history import CACHES
 from tests.transactions.records import FAULTS, WRONG_LOADS
 
-pytestmark = pytest.mark.deep
+pytestmark = [pytest.mark.deep, pytest.mark.servers]
 
 READS = int(os.environ.get("HISTORY_READS", 20_000))
 SECONDS = 280
-SERVER_TIME = 4
-"""Seconds, in ``make check``, for which a killed process may still commit: it needs half a second."""
 
 
-def counts(*options):
-    """Return the counts of a run, and its description of wrong reads."""
-    with start("from tests.transactions.history import main; main()", READS, *options) as process:
-        try:
-            output, errors = process.communicate(timeout=SECONDS)
-        finally:
-            process.kill()
-    assert process.returncode == 0, errors
-    return json.loads(output), errors
-
-
-def check(*options):
-    found, faults = counts(*options)
-    assert {name: found[name] for name in (*FAULTS, WRONG_LOADS, "stuck", "errors")} == dict.fromkeys(
-        (*FAULTS, WRONG_LOADS, "stuck", "errors"), 0
-    ), faults
-    assert found["reads"] >= READS
-
-
-@pytest.mark.parametrize("cache", ["host", "leases", "small", "threads"])
-def test_no_read_sees_what_did_not_commit_or_was_replaced_in_sqlite(cache):
-    check("--cache", cache)
-
-
-@pytest.mark.servers
-@pytest.mark.parametrize("cache", ["host", "leases", "threads", "tracked"])
-def test_no_read_sees_what_did_not_commit_or_was_replaced_in_postgresql(cache):
-    check("--database", "postgresql", "--cache", cache)
-
-
-def test_the_check_finds_a_cache_that_does_not_follow_transactions():
-    found, _ = counts("--without-transactions")
-    assert all(found[fault] for fault in FAULTS), found
-    assert found[WRONG_LOADS] == 0
-
-
-@pytest.mark.servers
-@pytest.mark.parametrize("cache", ["host", "redis"])
-def test_nothing_from_before_a_commit_is_kept_if_its_process_is_killed(cache, at_length):
-    options = ["--cache", cache, "--server-time", max(at_length(10), SERVER_TIME)]
-    with start("from tests.transactions.kills import main; main()", 8, *options) as process:
+@pytest.mark.parametrize("cache", CACHES)
+def test_no_read_sees_what_did_not_commit_or_was_replaced_unless_the_cache_follows_no_transactions(cache):
+    with start("from tests.transactions.history import main; main()", cache, READS) as process:
         try:
             output, errors = process.communicate(timeout=SECONDS)
         finally:
             process.kill()
     assert process.returncode == 0, errors
     found = json.loads(output)
-    assert (found["old"], found["old later"]) == (0, 0), found
-    assert found["kills"]
+    assert (found[WRONG_LOADS], found["stuck"], found["errors"]) == (0, 0, 0), errors
+    assert found["reads"] >= READS
+    # Without transactions, the check finds faults of each kind.
+    follows = "TRANSACTIONS" in CACHES[cache].options
+    assert [found[fault] > 0 for fault in FAULTS] == [not follows] * len(FAULTS), errors

@@ -1,6 +1,7 @@
 """A process that is killed by SIGKILL during its COMMIT, after the first of its two invalidations."""
 
 import json
+import os
 from contextlib import contextmanager
 
 import pytest
@@ -10,7 +11,7 @@ from django.db import connection
 from django.test import override_settings
 
 from tests.scripts import start
-from tests.transactions.conftest import FOLLOWS, TIERED
+from tests.transactions.conftest import FOLLOWS, HOST, TIERED
 from wheelcache.django_backend import memoize
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("on_disk")]
@@ -86,7 +87,11 @@ def row(on_disk):
 
 
 @pytest.fixture
-def settings_of_caches(request, alias, tmp_path):
+def settings_of_caches(request, alias, tmp_path, monkeypatch):
+    if alias == "host":
+        # Otherwise each process of a test run has entries of its own.
+        monkeypatch.setattr("wheelcache.host_cache.django_host.test_process", lambda **given: "")
+        return {"default": {"BACKEND": HOST, "LOCATION": str(tmp_path / "host"), "OPTIONS": FOLLOWS}}
     store = {"BACKEND": "django.core.cache.backends.filebased.FileBasedCache", "LOCATION": str(tmp_path / "store")}
     if alias == "redis":
         url = request.getfixturevalue("empty_redis").url
@@ -94,7 +99,7 @@ def settings_of_caches(request, alias, tmp_path):
     return {"default": {"BACKEND": TIERED, "OPTIONS": {"L2": "store", **FOLLOWS}}, "store": store}
 
 
-ALIASES = ["store", pytest.param("redis", marks=pytest.mark.servers)]
+ALIASES = ["store", "host", pytest.param("redis", marks=pytest.mark.servers)]
 
 
 @pytest.fixture
@@ -105,7 +110,7 @@ def commit(cache, settings_of_caches, row):
     def begin(invalidate):
         database = str(connection.settings_dict["NAME"])
         given = json.dumps([database, settings_of_caches, invalidate])
-        with start(COMMITTER, given) as process:
+        with start(COMMITTER, given, env={**os.environ, "PYTEST_XDIST_WORKER": ""}) as process:
 
             def end(how):
                 process.stdin.write(f"{how}\n")

@@ -25,6 +25,16 @@ def test_with_fill_wait_a_miss_waits_for_the_set_of_another_thread(make, in_thre
     assert in_thread(tier.get, "k").result(PATIENCE) == value
 
 
+def test_a_value_that_the_cache_behind_refuses_is_given_to_no_waiter(over, in_thread, monkeypatch):
+    tier = over(TIERS["flask"], fill_wait=60)
+    assert tier.get("k") is None
+    waiter = in_thread(tier.get, "k")
+    until_waiting()
+    monkeypatch.setattr(tier.noted, "set", lambda *args, **given: False)
+    tier.set("k", "value")
+    assert waiter.result(PATIENCE) is None
+
+
 def test_each_look_up_counts_once(make, in_thread):
     tier = make(fill_wait=60)
 

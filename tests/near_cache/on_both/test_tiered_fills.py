@@ -1,143 +1,79 @@
-"""TieredCache over a store that reports no writes: values whose keys are written during their computation."""
+"""TieredCache over a store that reports no writes: values whose keys are written while they are stored."""
 
-import asyncio
 from itertools import count
 
 import pytest
 
 from tests.near_cache.tiers import SERVERS, TIERS
-from tests.waiting import PATIENCE
 from wheelcache.near_cache.store_calls import then
 
-pytestmark = [
-    pytest.mark.pairs(full="name, kind"),
-    pytest.mark.servers,
-]
+pytestmark = [pytest.mark.pairs(full="name, kind"), pytest.mark.servers]
 
-
-KINDS = [(name, kind) for name, cls in TIERS.items() for kind in cls.kinds if kind != "memory"]
-of_any_kind = pytest.mark.parametrize(("name", "kind"), KINDS)
-names = pytest.mark.parametrize("name", TIERS)
+of_any_kind = pytest.mark.parametrize(
+    ("name", "kind"), [(name, kind) for name, cls in TIERS.items() for kind in cls.kinds if kind != "memory"]
+)
 
 
 @pytest.fixture
-def make(over, request, tmp_path):
-    """Make a tier that acts as one in another process."""
+def pair(over, request, tmp_path):
+    """Make two tiers that act as ones in two processes."""
     sizes = count(7)
 
-    def make(name, kind="files", **options):
+    def make(name, kind):
         fixture = SERVERS.get(kind)
         place = request.getfixturevalue(fixture) if fixture else tmp_path / "files"
-        return over(TIERS[name], kind, place, name=request.node.name, max_entries=next(sizes), **options)
+        return over(TIERS[name], kind, place, name=request.node.name, max_entries=next(sizes))
 
-    return make
-
-
-@pytest.fixture
-def pair(make):
-    def pair(name, kind="files", **options):
-        pair = make(name, kind, **options), make(name, kind, **options)
-        pair[0].clear()
-        # Otherwise the first token would be the first value that a store receives.
-        pair[0].backend.set("made", 1, tags=["a"])
-        return pair
+    def pair(name, kind="files"):
+        tiers = make(name, kind), make(name, kind)
+        tiers[0].clear()
+        return tiers
 
     return pair
 
 
-STORES = {
-    "set": ("set", lambda tier: tier.set("k", "old")),
-    "set with tags": ("set", lambda tier: tier.backend.set("k", "old", tags=["a"])),
-    "add": ("add", lambda tier: tier.add("k", "old")),
-    "set_many": ("set_many", lambda tier: tier.set_many({"k": "old", "other": 1})),
-}
-MISSES = {"get": lambda tier: tier.get("k"), "get_many": lambda tier: tier.get_many(["k"])}
-WRITES = {
-    "set": lambda tier: tier.set("k", "new"),
-    "delete": lambda tier: tier.delete("k"),
-    "clear": lambda tier: tier.clear(),
-}
-stores = pytest.mark.parametrize(("method", "store"), STORES.values(), ids=STORES)
-writes = pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
-
-
-def around(tier, method, before=lambda: None, after=lambda: None):
-    """Call functions directly before and after the next call of a method of the store behind, by any process."""
-    l2 = tier.backend.l2 if hasattr(tier.backend, "l2") else tier.backend._l2
-    for name in (method, f"a{method}"):
-        if hasattr(l2, name):
-            _around(l2, name, before, after)
-
-
-def _around(l2, name, before, after):
-    call = getattr(l2, name)
+def around_add(tier, before=lambda: None, after=lambda: None):
+    """Call functions directly before and after the next ``add`` of the store behind."""
+    l2 = getattr(tier.backend, "l2", None) or tier.backend._l2
+    call = l2.add
 
     def called(*args, **kwargs):
-        delattr(l2, name)
+        del l2.add
         before()
-        result = call(*args, **kwargs)
+        return then(lambda result: (after(), result)[1], call(*args, **kwargs))
 
-        def ended(result):
-            after()
-            return result
-
-        return then(ended, result)
-
-    setattr(l2, name, called)
+    l2.add = called
 
 
 def found(*tiers):
     return [tier.get("k") for tier in tiers]
 
 
-LATER = {
-    "the next write": lambda tier, clock: tier.set("k", "filled"),
-    "a later request": lambda tier, clock: tier.end_request(),
-    "ten seconds later": lambda tier, clock: clock.advance(10.1),
-    "a delete by the same caller": lambda tier, clock: tier.delete("k"),
-    "a load": lambda tier, clock: tier.load("k", lambda: "loaded"),
-}
+@of_any_kind
+def test_a_value_whose_key_was_deleted_while_it_was_stored_is_removed_from_the_store(pair, in_thread, name, kind):
+    tier, other = pair(name, kind)
+    around_add(tier, before=lambda: in_thread(tier.delete, "k").result())
+    assert tier.load("k", lambda: "old") == "old"
+    assert tier.behind.get("k") is None
+    assert found(tier, other) == [None, None]
 
 
-@names
-def test_the_last_write_wins(pair, name):
-    tier, other = pair(name)
-    assert tier.get("k") is None
-    other.delete("k")
-    tier.set("k", "old")
-    assert found(tier, other) == ["old", "old"]
+@of_any_kind
+def test_a_newer_value_of_another_process_stays_when_a_late_one_is_removed(pair, in_thread, name, kind):
+    tier, other = pair(name, kind)
+
+    def write():
+        in_thread(tier.delete, "k").result()
+        other.set("k", "newer")
+
+    around_add(tier, after=write)
+    tier.load("k", lambda: "old")
+    assert found(tier, other) == ["newer", "newer"]
 
 
-def test_a_loader_whose_event_loop_stops_and_runs_again_keeps_no_outdated_value(pair):
-    tier, _ = pair("django")
-    loop = asyncio.new_event_loop()
-    has_begun, may_end = asyncio.Event(), asyncio.Event()
-
-    async def load():
-        has_begun.set()
-        await may_end.wait()
-        return "old"
-
-    loading = loop.create_task(tier.backend.aget_or_set("k", load))
-    loop.run_until_complete(has_begun.wait())
-    assert tier.load("k", lambda: "newer") == "newer"
-    tier.delete("k")
-    may_end.set()
-    assert loop.run_until_complete(loading) == "old"
-    assert tier.get("k") is None
-    loop.close()
-
-
-@pytest.mark.pairs(full="name")
-@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
-@names
-def test_a_loaded_value_is_not_kept_if_this_process_writes_its_key_meanwhile(pair, name, write, in_thread):
-    tier, other = pair(name)
-
-    def load():
-        in_thread(write, tier).result(PATIENCE)
-        return "old"
-
-    tier.load("k", load)
-    expected = "new" if write is WRITES["set"] else None
-    assert found(tier, other) == [expected] * 2
+@pytest.mark.parametrize("name", TIERS)
+def test_an_add_whose_value_was_outdated_while_it_was_stored_returns_false(pair, in_thread, name):
+    """So the caller looks again, and returns the value of the newer write."""
+    tier, _ = pair(name)
+    around_add(tier, after=lambda: in_thread(tier.set, "k", "newer").result())
+    assert tier.load("k", lambda: "old") == "newer"

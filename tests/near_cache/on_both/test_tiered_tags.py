@@ -1,16 +1,12 @@
 """Tags of a TieredCache over each kind of cache that may stand behind."""
 
-from itertools import count
-from threading import Event
-
 import pytest
 
 from tests.backends.test_tags import WAYS_TO_STORE
 from tests.near_cache.tiers import SERVERS, TIERS, WITH_ASYNC
-from tests.waiting import PATIENCE, until
+from tests.waiting import until
 from wheelcache.near_cache.django_second_level import DjangoStore
 from wheelcache.near_cache.flask_second_level import CachelibStore
-from wheelcache.near_cache.store_calls import then
 
 pytestmark = [
     pytest.mark.pairs(full="name, kind", of="name, kind"),
@@ -54,16 +50,6 @@ def test_values_and_their_copies_leave_with_their_tags(make, name, kind):
 
 
 @of_any_kind
-def test_no_tags_are_as_if_none_were_given(make, name, kind):
-    tier = make(name, kind)
-    tier.clear()
-    tier.backend.set("k", 1, tags=[])
-    tier.backend.delete_tags()
-    assert tier.count("k") == 2
-    assert tier.behind.get("k") == 2
-
-
-@of_any_kind
 @pytest.mark.parametrize("tag", ["a tag", "#", "ö", "x" * 300, "\n\0"])
 def test_any_string_is_a_tag(make, name, kind, tag):
     tier = make(name, kind)
@@ -98,89 +84,9 @@ FILLS = {
 fills = pytest.mark.parametrize("fill", FILLS.values(), ids=FILLS)
 
 
-@fills
-@of_any_kind
-def test_a_value_that_was_computed_before_a_drop_is_not_kept_while_the_drop_is_in_progress(
-    make, name, kind, fill, in_thread, monkeypatch
-):
-    tier = make(name, kind)
-    tier.clear()
-    tier.backend.set("made", 1, tags=["a"])
-    has_missed, is_dropped = Event(), Event()
-
-    def get_and_set():
-        assert tier.get("k") is None
-        has_missed.set()
-        assert is_dropped.wait(PATIENCE)
-        fill(tier)
-
-    filling = in_thread(get_and_set)
-    assert has_missed.wait(PATIENCE)
-    store = STORES[name]
-    write = store.set_tokens
-
-    def let_fill(written):
-        is_dropped.set()
-        filling.result(PATIENCE)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(store, "set_tokens", lambda *args: then(let_fill, write(*args)))
-        tier.backend.delete_tags("a")
-    assert tier.get("k") is None
-    # The report of a Redis may come later, and then looks like another drop.
-    assert until(lambda: (fill(tier), tier.get("k"))[1] == "old")
-
-
-@pytest.mark.parametrize("name", TIERS)
-def test_a_drop_whose_token_another_drop_overwrites_is_seen(make, name, in_thread, monkeypatch):
-    tier = make(name, "files")
-    tier.clear()
-    tier.backend.set("made", 1, tags=["a"])
-    may = {}
-    write, begun = STORES[name].set_tokens, count()
-
-    def held(store, tokens):
-        number = next(begun)
-        may[number, "write"], may[number, "return"] = Event(), Event()
-        has_begun[number].set()
-        assert may[number, "write"].wait(PATIENCE)
-        write(store, tokens)
-        has_written[number].set()
-        assert may[number, "return"].wait(PATIENCE)
-
-    has_begun, has_written = [Event(), Event()], [Event(), Event()]
-    monkeypatch.setattr(STORES[name], "set_tokens", held)
-    drops = [in_thread(tier.backend.delete_tags, "a")]
-    assert has_begun[0].wait(PATIENCE)
-    assert tier.get("k") is None
-    drops.append(in_thread(tier.backend.delete_tags, "a"))
-    assert has_begun[1].wait(PATIENCE)
-    for number in (1, 0):
-        may[number, "write"].set()
-        assert has_written[number].wait(PATIENCE)
-    tier.backend.set("k", "old", tags=["a"])
-    for number in (1, 0):
-        may[number, "return"].set()
-        drops[number].result(PATIENCE)
-    assert tier.get("k") is None
-
-
-def test_a_drop_whose_token_is_replaced_by_the_first_one_is_seen(make, in_thread):
-    tier = make("django", "files")
-    tier.clear()
-    l2 = tier.backend._l2
-
-    def has_key(*args, **kwargs):
-        # The file cache adds a key if it was not there a moment before.
-        del l2.has_key
-        found = l2.has_key(*args, **kwargs)
-        in_thread(tier.backend.delete_tags, "a").result(PATIENCE)
-        return found
-
-    assert tier.get("k") is None
-    l2.has_key = has_key
-    tier.backend.set("k", "old", tags=["a"])
-    assert tier.get("k") is None
+def hidden(key, key_prefix, version):
+    """Make a key that does not contain the caller's."""
+    return f"{key_prefix}:{hash((key, version)):x}"
 
 
 @fills
@@ -216,9 +122,12 @@ def test_a_load_that_another_process_overtakes_is_not_kept_anywhere(make, name, 
     assert tier.get("k") is None
 
 
-@pytest.mark.parametrize(("name", "kind"), [each for each in KINDS if "redis" in each[1]])
-def test_redis_reports_a_drop_to_all_processes(make, name, kind):
-    tier, other = (make(name, kind) for _ in range(2))
+REPORTED = [(*each, {}) for each in KINDS if "redis" in each[1]] + [("django", "redis", {"KEY_FUNCTION": hidden})]
+
+
+@pytest.mark.parametrize(("name", "kind", "behind"), REPORTED)
+def test_redis_reports_a_drop_to_all_processes_whatever_the_key_function(make, name, kind, behind):
+    tier, other = (make(name, kind, behind=behind) for _ in range(2))
 
     def is_copied(number):
         # Again and again: Redis may report a drop only after the next miss, whose value is then not kept.
@@ -230,28 +139,6 @@ def test_redis_reports_a_drop_to_all_processes(make, name, kind):
         tier.backend.delete_tags("b")
         assert tier.get("k") is None
         assert until(lambda: other.get("k") is None)
-
-
-def test_the_envelope_of_a_value_is_plain_json(make):
-    behind = {"OPTIONS": {"SERIALIZER": "django_redis.serializers.json.JSONSerializer"}}
-    tier = make("django", "django-redis", behind=behind)
-    tier.backend.set("k", [{"a": None}], tags=["a"])
-    assert tier.get("k") == [{"a": None}]
-    tier.backend.delete_tags("a")
-    assert tier.get("k") is None
-
-
-def hidden(key, key_prefix, version):
-    """Make a key that does not contain the caller's."""
-    return f"{key_prefix}:{hash((key, version)):x}"
-
-
-def test_redis_reports_a_drop_whatever_the_key_function(make):
-    tier, other = (make("django", "redis", behind={"KEY_FUNCTION": hidden}) for _ in range(2))
-    tier.backend.set("k", 1, tags=["a"])
-    assert until(lambda: other.get("k") == 1 and other.copies())
-    tier.backend.delete_tags("a")
-    assert until(lambda: other.get("k") is None)
 
 
 @pytest.mark.filterwarnings("ignore::django.core.cache.CacheKeyWarning")
@@ -267,20 +154,14 @@ def test_a_tag_applies_to_all_versions(make, version):
 
 @pytest.mark.parametrize("name", TIERS)
 def test_a_drop_in_an_outage_ends_as_a_delete_does(make, name):
-    for options in ({}, {"fail_safe": 300}):
-        tier = make(name, "memory", **options)
+    plain, safe = make(name, "memory"), make(name, "memory", fail_safe=300)
+    for tier in (plain, safe):
         tier.backend.set("k", "old", tags=["a"])
         assert tier.get("k") == "old"
-        tier.noted.error = ConnectionError()
-        if options:
-            assert tier.get("k") == "old"
-            tier.backend.delete_tags("a")
-            tier.backend.set("other", 1, tags=["a"])
-            assert tier.load("new", lambda: 1, tags=["a"]) == 1
-        else:
-            with pytest.raises(ConnectionError):
-                tier.backend.delete_tags("a")
-        if options:
-            assert tier.get("k") is None
-        tier.noted.error = None
-        assert tier.copies() == []
+    plain.noted.error = ConnectionError()
+    with pytest.raises(ConnectionError):
+        plain.backend.delete_tags("a")
+    safe.backend.delete_tags("a")
+    assert safe.get("k") is None
+    assert safe.load("new", lambda: 1, tags=["a"]) == 1
+    assert plain.copies() == safe.copies() == []

@@ -9,7 +9,6 @@ from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
 from tests.runtime.forks import fork
-from tests.waiting import join, start
 from wheelcache.near_cache.django_checks import check_reports
 
 pytestmark = pytest.mark.servers
@@ -47,17 +46,17 @@ def test_keys_of_all_nodes_are_written_read_and_deleted_together(cluster):
     assert cache.get_many([]) == {}
 
 
-@pytest.mark.parametrize("timeout", [0, -1])
-def test_a_timeout_that_is_over_deletes(cluster, timeout):
-    cache = caches["behind"]
-    cache.set_many(KEYS)
-    assert cache.set_many(KEYS, timeout) == []
-    assert keys_of(cluster) == [0, 0, 0]
+DELETES = {
+    "timeout 0": lambda cache: cache.set_many(KEYS, 0),
+    "timeout -1": lambda cache: cache.set_many(KEYS, -1),
+    "clear": lambda cache: cache.clear(),
+}
 
 
-def test_clear_empties_all_nodes(cluster):
+@pytest.mark.parametrize("delete", DELETES.values(), ids=DELETES)
+def test_a_timeout_that_is_over_and_a_clear_empty_all_nodes(cluster, delete):
     caches["behind"].set_many(KEYS)
-    assert caches["behind"].clear() is True
+    delete(caches["behind"])
     assert keys_of(cluster) == [0, 0, 0]
 
 
@@ -69,12 +68,8 @@ def test_a_node_that_is_not_there_is_skipped(empty_cluster, as_list):
         assert caches["behind"].get("k") == 1
 
 
-def test_the_threads_of_a_process_share_a_client(cluster):
-    found = []
-    threads = [start(lambda: found.append(caches["behind"]._cache.get_cluster())) for _ in range(3)]
-    join(*threads)
-    assert len(found) == 3
-    assert len(set(map(id, found))) == 1
+def test_the_threads_of_a_process_share_a_client(cluster, together):
+    assert len(set(map(id, together(lambda _: caches["behind"]._cache.get_cluster())))) == 1
 
 
 def test_the_child_of_a_fork_has_a_client_of_its_own(cluster):

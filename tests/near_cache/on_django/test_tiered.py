@@ -16,7 +16,7 @@ from django.views.decorators.cache import cache_page
 
 import wheelcache
 from tests.near_cache.tiers import LOCMEM, TierOnDjango
-from tests.waiting import THREADS, until, until_waiting
+from tests.waiting import THREADS, until
 from wheelcache.django_backend import TieredCache
 from wheelcache.near_cache.django_tiered import OPTIONS
 from wheelcache.near_cache.redis_tracking import client_of
@@ -46,19 +46,15 @@ def refused(**options):
     return str(error.value)
 
 
-@pytest.mark.parametrize("wrong", ["", "none", 1, True, ["default"], {}])
-def test_l2_must_be_an_alias(wrong):
-    for part in ("the cache 'tiered'", "L2", "'default'", repr(wrong)):
-        assert part in refused(L2=wrong)
-
-
-def test_l2_must_be_given_and_no_tiered_cache():
+def test_l2_must_be_the_alias_of_another_cache_and_no_tiered_one():
     assert "Set L2 to the alias of another cache, such as your Redis cache ('default')" in refused()
+    for wrong in ("", "none", 1, True, ["default"]):
+        assert f"the cache 'tiered': L2 must be one of 'default', not {wrong!r}" in refused(L2=wrong)
+    for alias in ("tiered", "tiered itself"):
+        assert f"L2 must not be a TieredCache itself, as {alias!r} is" in refused(L2=alias)
     with override_settings(CACHES={"default": {"BACKEND": TIERED}}), pytest.raises(ImproperlyConfigured) as error:
         caches["default"].get("k")
     assert "Set L2 to the alias of another cache, such as your Redis cache." in str(error.value)
-    for alias in ("tiered", "tiered itself"):
-        assert f"L2 must not be a TieredCache itself, as {alias!r} is" in refused(L2=alias)
 
 
 def test_an_unknown_option_is_an_error_that_names_the_options_and_one_of_other_caches_names_these():
@@ -72,10 +68,6 @@ class DerivedRedisCache(RedisCache):
     """As a project may have one."""
 
 
-class DerivedLocMemCache(LocMemCache):
-    pass
-
-
 @pytest.fixture
 def made(monkeypatch):
     """The caches that are made, among them that of each tier."""
@@ -84,7 +76,7 @@ def made(monkeypatch):
     def note(cls, init):
         monkeypatch.setattr(cls, "__init__", lambda self, *args: init(self, *args) or noted.append(self))
 
-    for cls in (DerivedLocMemCache, *map(import_string, (REDIS, DJANGO_REDIS, MEMCACHED))):
+    for cls in map(import_string, (REDIS, DJANGO_REDIS, MEMCACHED)):
         note(cls, cls.__init__)
     return noted
 
@@ -93,14 +85,13 @@ def made(monkeypatch):
     ("given", "expected"),
     [({}, ("theirs", 3, 30)), ({"KEY_PREFIX": "ours", "VERSION": 7, "TIMEOUT": 70}, ("ours", 7, 70))],
 )
-def test_prefix_version_and_timeout_are_those_of_the_l2_unless_given(made, given, expected):
-    behind = {"BACKEND": f"{__name__}.DerivedLocMemCache", "KEY_PREFIX": "theirs", "VERSION": 3, "TIMEOUT": 30}
+def test_prefix_version_and_timeout_are_those_of_the_l2_unless_given(given, expected):
+    behind = {"BACKEND": LOCMEM, "LOCATION": "names", "KEY_PREFIX": "theirs", "VERSION": 3, "TIMEOUT": 30}
     with override_settings(CACHES={"default": {"BACKEND": LOCMEM}, "behind": behind}):
         cache = TieredCache(f"names {given}", {**params_of(), **given})
-    assert (cache.key_prefix, cache.version, cache.default_timeout) == expected
-    assert cache.make_key("k") == f"{expected[0]}:{expected[1]}:k"
-    cache.set("k", 1)
-    assert f"{expected[0]}:{expected[1]}:k" in made[-1]._cache
+        assert (cache.key_prefix, cache.version, cache.default_timeout) == expected
+        cache.set("k", 1)
+        assert f"{expected[0]}:{expected[1]}:k" in caches["behind"]._cache
 
 
 class OwnKeysCache(LocMemCache):
@@ -114,16 +105,10 @@ def test_a_cache_behind_that_makes_its_keys_in_its_own_way_makes_those_of_both_l
         cache = TieredCache("own keys", params_of())
         cache.set("a key", 1)
         assert caches["behind"]._cache.keys() == {"site:1:a-key"}
-        found = (
-            caches["behind"].get("a key"),
-            cache.get("a key"),
-            cache.get_many(["a key"]),
-            cache.get("a key", version=2),
-        )
-        assert found == (1, 1, {"a key": 1}, None)
-        cache.set(5, 5)
+        assert caches["behind"].get("a key") == cache.get("a key") == 1
+        assert (cache.get_many(["a key"]), cache.get("a key", version=2)) == ({"a key": 1}, None)
         cache.delete("a key")
-        assert (caches["behind"].get("a key"), caches["behind"].get(5)) == (None, 5)
+        assert caches["behind"].get("a key") is None
 
 
 def test_names_changed_on_the_fly_are_those_of_both_levels_and_what_is_not_told_is_not_copied(tier, empty_redis):
@@ -218,14 +203,6 @@ def test_keys_of_the_caller_that_are_one_key_have_one_value(tier):
         assert asyncio.run(cache.aget_many([1, "1"])) == {1: ["one"], "1": ["one"]}
 
 
-def test_a_none_is_copied_as_any_value(tier):
-    tier = tier()
-    tier.set("k", None)
-    assert [tier.backend.get("k", "default") for _ in range(2)] == [None, None]
-    assert tier.get_many(["k"]) == {"k": None}
-    assert [name for name, _ in tier.noted.calls] == ["set", "get"]
-
-
 def test_a_bad_key_warns_at_every_call_as_django_does_and_is_never_copied(tier, empty_redis):
     tier = tier("redis", empty_redis)
     cache = tier.backend
@@ -235,11 +212,8 @@ def test_a_bad_key_warns_at_every_call_as_django_does_and_is_never_copied(tier, 
         *(lambda key: asyncio.run(cache.aget(key)), lambda key: asyncio.run(cache.aget_many([key]))),
     ]
     for key in ("a b", "x" * 300):
-        for value in (1, 2):
-            with pytest.warns(CacheKeyWarning):
-                tier.behind.set(key, value)
-            with pytest.warns(CacheKeyWarning):
-                assert cache.get_many([key]) == {key: value}
+        with pytest.warns(CacheKeyWarning):
+            tier.behind.set(key, 1)
         for call in calls:
             with pytest.warns(CacheKeyWarning):
                 call(key)
@@ -253,26 +227,15 @@ def test_memcached_refuses_bad_keys_and_the_error_is_the_callers(tier, memcached
             call("a b")
 
 
-def test_behind_a_dummy_nothing_is_ever_kept(tier):
-    tier = tier(behind={"BACKEND": "django.core.cache.backends.dummy.DummyCache"})
-    tier.set("k", 1)
-    assert [tier.load("k", number) for number in (1, 2)] == [1, 2]
-    assert (tier.get("k"), tier.get_many(["k"]), tier.copies()) == (None, {}, [])
-
-
 # Within a transaction of the database, no copies are made.
 @pytest.mark.django_db(transaction=True)
 def test_a_table_of_a_database_may_stand_behind(tier):
     tier = tier(behind={"BACKEND": "django.core.cache.backends.db.DatabaseCache", "LOCATION": "cache_table"})
     call_command("createcachetable", verbosity=0)
     tier.set_many({"k": [1], "l": 2})
-    assert tier.behind.get("k") == tier.get("k") == [1]
     assert tier.get_many(["k", "l", "none"]) == {"k": [1], "l": 2}
     with connection.execute_wrapper(lambda *args: pytest.fail("asked the database for what is copied")):
         assert tier.get("k") == [1]
-    assert tier.load("o", lambda: 3) == 3
-    tier.clear()
-    assert tier.get("k") is None
 
 
 # Async methods.
@@ -285,24 +248,15 @@ def test_async_methods_use_those_of_the_cache_behind(tier):
     async def use():
         await cache.aset("k", 1)
         await cache.aget("k")
-        await cache.aadd("k", 1)
-        await cache.aincr("k")
-        assert await cache.adecr("k", 2) == 0
-        await cache.aget_many(["k"])
-        await cache.aset_many({"l": 1})
-        await cache.atouch("k")
-        await cache.ahas_key("l")
-        await cache.adelete_many(["l"])
+        assert await cache.adecr("k", 2) == -1
+        await cache.aget_many(["k", "l"])
         assert await cache.aincr_version("k") == 2
         assert await cache.adecr_version("k", version=2) == 1
-        await cache.adelete("k")
+        await cache.adelete_many(["l"])
         await cache.aclear()
 
     asyncio.run(use())
-    assert {name for name, _ in tier.noted.calls} == {
-        *("aget", "aset", "aadd", "aincr", "aget_many", "aset_many", "atouch", "adelete_many", "adelete"),
-        "aclear",
-    }
+    assert all(name.startswith("a") and name != "add" for name, _ in tier.noted.calls)
 
 
 # Servers.
@@ -328,10 +282,9 @@ def test_over_memcached_djangos_cache_gives_no_thread_the_answer_of_another(memc
 
 
 def test_a_memcached_that_is_down_is_known_to_be_down(tier):
+    """pymemcache would report misses for a while."""
     tier = tier("memcached", "127.0.0.1:1")
     for _ in range(5):
-        with pytest.raises(Exception, match=r"refused|servers seem to be down|is not called"):
-            tier.set("k", 1)
         with pytest.raises(Exception, match=r"refused|servers seem to be down"):
             tier.get("k")
 
@@ -367,22 +320,12 @@ def test_a_server_that_is_down_at_the_start_is_found_when_it_comes(own_redis, tr
         tier.backend.close()
 
 
-def test_a_page_is_made_once_for_all_that_ask_for_it_together(tier, together):
-    tier(behind={"BACKEND": LOCMEM}, fill_wait=10)
-    made = []
-
-    @cache_page(60, cache="tiered")
-    def view(request):
-        made.append(1)
-        until_waiting(THREADS - 1)
-        return HttpResponse("page")
-
-    def ask(_):
-        try:
-            return view(RequestFactory().get("/")).content
-        finally:
-            caches["tiered"].close()
-
-    assert set(together(ask)) == {b"page"}
-    assert ask(0) == b"page"
-    assert len(made) == 1
+def test_a_page_counts_as_one_look_up_of_the_cache_behind(tier):
+    """Django looks up the list of its headers first."""
+    tier = tier()
+    view = cache_page(60, cache="tiered")(lambda request: HttpResponse("page"))
+    for _ in range(3):
+        assert view(RequestFactory().get("/")).content == b"page"
+        tier.engine.clear()
+    stats = tier.engine.stats()
+    assert (stats.hits, stats.misses, stats.store.hits) == (0, 3, 2)

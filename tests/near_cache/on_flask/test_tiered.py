@@ -2,7 +2,6 @@
 
 import logging
 import pickle
-from collections import Counter
 from functools import partial
 
 import cachelib
@@ -14,8 +13,7 @@ from flask_caching.backends.rediscache import RedisClusterCache
 from tests.engines import noted
 from tests.flask_backend.conftest import JSONSerializer
 from tests.near_cache.tiers import NotingSimpleCache, TierOnFlask, made_tiers
-from tests.waiting import until
-from wheelcache.flask_backend import TieredCache, WheelCache
+from wheelcache.flask_backend import TieredCache
 from wheelcache.near_cache.redis_tracking import client_of
 
 pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("trackings")]
@@ -59,29 +57,18 @@ def make_app(closed):
 # Results, and None.
 
 
-def test_writes_return_what_the_second_level_does(make):
-    cache = make()
-    assert cache.set("key", 1) is cache.l2.has("key") is True
+def test_writes_return_what_the_second_level_does_or_that_they_were_dropped(over):
+    tier = over(fail_safe=300)
+    cache, l2 = tier.backend, tier.backend.l2
+    assert cache.set("key", 1) is l2.has("key") is True
     assert cache.add("key", 2) is False
     assert cache.set_many({"key": 2, "other": 3}) == ["key", "other"]
     assert (cache.inc("key", 5), cache.dec("key")) == (7, 6)
-    assert cache.delete_many("key", "other") == cache.l2.delete_many("key", "other") == ["key", "other"]
+    assert cache.get_many("other", "none", "key", "other") == [3, None, 6, 3]
+    assert cache.get_dict("none", "other") == {"none": None, "other": 3}
+    assert cache.delete_many("key", "other") == ["key", "other"]
     assert cache.clear() is True
-
-
-def test_get_many_returns_values_in_the_order_of_the_keys(make):
-    cache = make()
-    cache.l2.set_many({"a": 1, "b": [2]})
-    for _ in range(2):
-        assert cache.get_many("b", "none", "a", "b") == [[2], None, 1, [2]]
-        assert cache.get_dict("none", "b") == {"none": None, "b": [2]}
-    assert cache.get_many() == []
-
-
-def test_without_the_second_level_writes_that_are_dropped_say_so(over):
-    tier = over(fail_safe=300)
     tier.noted.error = ConnectionError()
-    cache = tier.backend
     assert (cache.set("key", 1), cache.set_many({"key": 1}), cache.delete_many("key")) == (False, [], [])
     assert (cache.inc("key"), cache.clear()) == (None, False)
 
@@ -110,11 +97,6 @@ def test_the_default_timeout_is_the_second_levels_unless_given(over):
         assert tier.backend.default_timeout == seconds
         tier.set("key", 1)
         assert tier.noted.timeouts()[-1] == seconds
-
-
-def test_it_has_every_method_of_a_wheel_cache(make):
-    methods = [name for name in dir(WheelCache) if not name.startswith("_")]
-    assert [name for name in methods if not hasattr(make(), name)] == []
 
 
 # A Redis behind it.
@@ -146,37 +128,38 @@ def test_the_serializer_is_that_of_both_levels(over, empty_redis):
 # Sources of invalidations.
 
 
-def test_that_nothing_tells_is_logged(make, caplog):
-    make(name="told of nothing", l1_timeout=7)
-    (record,) = caplog.records
-    assert record.levelno == logging.WARNING
-    for part in ("'told of nothing'", "7 s old"):
-        assert part in record.getMessage()
+def _redis(node):
+    return cachelib.RedisCache(node.client())
 
 
-def test_a_redis_that_is_read_from_replicas_is_not_trusted_to_tell(make, caplog, empty_redis):
-    class ReadsFromReplicas(cachelib.RedisCache):
-        def __init__(self, client):
-            super().__init__(client)
-            self._read_client = empty_redis.client()
-
-    make(ReadsFromReplicas(empty_redis.client()))
-    assert "is not notified of writes by other processes" in caplog.text
+def _redis_with_replicas(node):
+    cache = cachelib.RedisCache(node.client())
+    cache._read_client = node.client()
+    return cache
 
 
-def test_a_cluster_that_is_read_from_replicas_is_not_trusted_to_tell(make, caplog, shared_cluster):
-    node = shared_cluster.nodes[0]
-    replicas = RedisClusterCache(f"{node.host}:{node.port}")
+def _cluster_with_replicas(node):
+    cache = RedisClusterCache(f"{node.host}:{node.port}")
     # As an argument, redis-py reports it as deprecated; its replacement came with version 5.3.
-    replicas._write_client.read_from_replicas = True
-    make(replicas)
-    assert "is not notified of writes by other processes" in caplog.text
-    replicas._write_client.close()
+    cache._write_client.read_from_replicas = True
+    return cache
 
 
-def test_what_tells_is_not_logged(make, caplog, empty_redis):
-    make(cachelib.RedisCache(empty_redis.client()))
-    assert caplog.records == []
+TELLING = {_redis: True, _redis_with_replicas: False, _cluster_with_replicas: False, lambda _: None: False}
+
+
+@pytest.mark.parametrize(("second", "tells"), TELLING.items())
+def test_a_second_level_that_does_not_tell_of_writes_is_logged_once_with_the_age_of_copies(
+    make, caplog, shared_cluster, empty_redis, second, tells, closed
+):
+    """Replicas are not trusted to tell: the primary reports a write before they have it."""
+    l2 = second(shared_cluster.nodes[0] if second is _cluster_with_replicas else empty_redis)
+    make(l2, name="told", l1_timeout=7)
+    lines = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(lines) == (not tells)
+    assert all("'told'" in line and "7 s old" in line for line in lines)
+    if second is _cluster_with_replicas:
+        closed(l2._write_client)
 
 
 # Settings.
@@ -274,41 +257,3 @@ def test_a_tiered_cache_is_no_second_level_and_a_made_one_takes_no_options(make_
         make_app(CACHE_ARGS=[500])
     with pytest.raises(TypeError, match="Wrong setting of the cache 'shop': "):
         make_app(options={"l2_options": {"shards": 4}})
-
-
-# Flask-Caching over it.
-
-
-def test_views_and_memoized_functions_are_computed_once_and_deleted(over, make_app, empty_redis):
-    app, cache, backend = make_app(
-        "RedisCache", {"fill_wait": 5}, CACHE_REDIS_HOST=empty_redis.host, CACHE_REDIS_PORT=empty_redis.port
-    )
-    calls = Counter()
-
-    @cache.memoize(60)
-    def square(number):
-        calls[number] += 1
-        return number * number
-
-    @cache.memoize(60, cache_none=True)
-    def nothing():
-        calls["nothing"] += 1
-
-    @app.get("/page")
-    @cache.cached(60)
-    def page():
-        calls["page"] += 1
-        return "the page"
-
-    with app.app_context():
-        cache.set("probe", 1)
-        assert until(lambda: cache.get("probe") and backend.engine.keys())
-        assert [square(3), square(3), square(4)] == [9, 9, 16]
-        assert [nothing(), nothing()] == [None, None]
-        cache.delete_memoized(square, 3)
-        assert [square(3), square(4)] == [9, 16]
-        cache.delete_memoized(square)
-        assert square(4) == 16
-    client = app.test_client()
-    assert [client.get("/page").text for _ in range(3)] == ["the page"] * 3
-    assert calls == {3: 2, 4: 2, "page": 1, "nothing": 1}

@@ -1,0 +1,164 @@
+"""Which transaction a call sees, and calls that act immediately beside the deletes and values of their block."""
+
+import gc
+from contextlib import suppress
+
+import pytest
+from django.core.cache import caches
+from django.db import connection, transaction
+from django.test import override_settings
+
+from tests.transactions.conftest import FOLLOWS, TIERED, WHEEL
+from tests.waiting import start
+from wheelcache import ManualClock
+from wheelcache.django_backend import TieredCache, WheelCache
+from wheelcache.engine.in_memory import InMemory
+from wheelcache.near_cache.near_copies import NearCopies
+from wheelcache.runtime.steps import drive
+from wheelcache.transactions.overlay import HIDDEN, Fill, Overlay
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_a_transaction_is_followed_if_turning_autocommit_off_opens_the_connection(cache, others):
+    def roll_back():
+        transaction.set_autocommit(False)
+        cache.set("key", "rolled back")
+        transaction.rollback()
+        transaction.set_autocommit(True)
+
+    others(roll_back)
+    assert cache.get("key") is None
+
+
+class Undone(Exception):
+    """Rolls a block back."""
+
+
+def test_a_thread_does_not_see_the_values_of_an_ended_thread_whose_identifier_it_has(cache):
+    seen, left = [], []
+
+    def leave_a_transaction_open():
+        transaction.set_autocommit(False)
+        left.append(connection.connection)
+        cache.set("key", "never committed")
+
+    gc.disable()
+    try:
+        for function in (leave_a_transaction_open, lambda: seen.append(cache.get("key"))):
+            thread = start(function)
+            thread.join()
+    finally:
+        gc.enable()
+        left.pop().close()
+        gc.collect()
+    assert seen == [None]
+
+
+@pytest.mark.parametrize("call", [lambda cache: cache.touch("key", 100), lambda cache: cache.incr("key")])
+def test_an_immediate_call_that_finds_nothing_keeps_the_delete_of_the_block(cache, others, call):
+    cache.set("key", 1)
+    with transaction.atomic():
+        cache.delete("key")
+        with suppress(Undone), transaction.atomic():
+            with suppress(ValueError):
+                assert not call(cache)
+            raise Undone
+        others(cache.get_or_set, "key", lambda: 1)
+        assert cache.get("key") is None
+    assert others(cache.get, "key") is None
+
+
+def test_an_add_that_others_precede_keeps_the_delete_of_the_block(cache, others, monkeypatch):
+    cache.set("key", "old")
+    layer = NearCopies if isinstance(cache, TieredCache) else InMemory
+    delete_many = layer.delete_many
+
+    def delete_before_others(*args):
+        monkeypatch.setattr(layer, "delete_many", delete_many)
+        drive(delete_many(*args))
+        others(cache.get_or_set, "key", lambda: "old")
+
+    with transaction.atomic():
+        cache.delete("key")
+        monkeypatch.setattr(layer, "delete_many", delete_before_others)
+        assert not cache.add("key", "new")
+    assert others(cache.get, "key") is None
+
+
+@pytest.mark.parametrize("look", ["get", "get_many"])
+def test_a_set_replaces_the_entry_that_an_immediate_call_has_made_in_the_same_block(cache, others, look):
+    with transaction.atomic():
+        assert not getattr(cache, look)("key" if look == "get" else ["key"])
+        assert cache.add("key", "added")
+        cache.set("key", "set")
+        assert cache.get("key") == "set"
+        assert others(cache.get, "key") == "added"
+    assert others(cache.get, "key") in (None, "set")
+
+
+@pytest.mark.parametrize("options", [{"BACKEND": WHEEL}, {"BACKEND": TIERED, "L2": "store"}])
+def test_many_deletes_remove_nothing_else_from_the_cache_and_the_store_behind(options):
+    settings = {"BACKEND": options.pop("BACKEND"), "OPTIONS": {**FOLLOWS, **options, "MAX_ENTRIES": 10}}
+    with override_settings(CACHES={"default": settings, "store": {"BACKEND": WHEEL, "LOCATION": "behind"}}):
+        cache = caches["default"]
+        cache.set("session", 1)
+        with transaction.atomic():
+            for number in range(100):
+                cache.delete(f"key-{number}")
+                cache.delete_pattern(f"key-{number}*")
+                cache.delete_tags(f"tag-{number}")
+        assert cache.get("session") == 1
+        cache.clear()
+
+
+class Prefixed(WheelCache):
+    """A cache of a site with calls of its own."""
+
+    def set(self, key, *args, **kwargs):
+        return super().set(f"own.{key}", *args, **kwargs)
+
+    def get(self, key, *args, **kwargs):
+        return super().get(f"own.{key}", *args, **kwargs)
+
+
+def test_calls_that_a_subclass_overrides_are_called_in_a_block():
+    cache = Prefixed("subclass", {"OPTIONS": FOLLOWS})
+    with transaction.atomic():
+        cache.set("key", 1)
+        assert cache.get("key") == 1
+    assert cache.get("key") == cache.get_many(["own.key"])["own.key"] == 1
+    cache.clear()
+
+
+@pytest.mark.parametrize("alias", ["wheel"])
+@pytest.mark.parametrize("wrong", [{"graec": 5}, {"grace": -1}, {"load_timeout": "x"}, {"fail_safe": True}])
+def test_a_block_accepts_no_other_options_of_get_or_set(cache, wrong):
+    with pytest.raises((TypeError, ValueError)) as outside:
+        cache.get_or_set("key", 1, **wrong)
+    with transaction.atomic(), pytest.raises((TypeError, ValueError), match=next(iter(wrong))) as within:
+        cache.get_or_set("key", 1, **wrong)
+    assert type(within.value) is type(outside.value)
+
+
+def test_an_immediate_key_is_there_for_every_call_after_the_transaction_has_cleared_the_cache(cache):
+    cache.set("throttle_user", [1])
+    with transaction.atomic():
+        cache.set("key", 1)
+        cache.clear()
+        found = cache.get("throttle_user"), cache.get_many(["throttle_user", "key"]), cache.has_key("throttle_user")
+        assert found == ([1], {"throttle_user": [1]}, True)
+
+
+@pytest.mark.parametrize("drops_tags", [False, True])
+def test_a_value_of_a_block_is_hidden_from_the_moment_of_its_end(drops_tags):
+    clock = ManualClock(0.0)
+    overlay = Overlay(None, clock, None, None)
+    if drops_tags:
+        overlay.drop_tags({"other": None})
+    fill = Fill(None, "value", 10.0)
+    overlay.set("key", fill)
+    clock.advance(9.5)
+    assert overlay.find("key") is fill
+    clock.advance(0.5)
+    assert overlay.find("key") is HIDDEN

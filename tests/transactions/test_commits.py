@@ -1,0 +1,228 @@
+"""The end of a block: its invalidations reach all, and its values only if others have not outdated them."""
+
+from contextlib import contextmanager
+from itertools import count
+from threading import Event
+
+import pytest
+from django.db import OperationalError, connection, transaction
+
+from tests.waiting import PATIENCE, join, start
+from wheelcache.django_backend import memoize
+from wheelcache.engine.in_memory import InMemory
+from wheelcache.host_cache.host_core import lane_of
+from wheelcache.near_cache.django_second_level import DjangoStore
+from wheelcache.near_cache.near_copies import NearCopies
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.mark.parametrize("alias", ["tiered"])
+@pytest.mark.parametrize("invalidate", ["cache_delete", "cache_clear"])
+def test_the_first_call_for_a_memoized_function_may_be_within_a_transaction(cache, others, invalidate):
+    value, calls = "old", []
+
+    @memoize(60)
+    def memoized(number):
+        calls.append(number)
+        return value
+
+    with transaction.atomic():
+        if invalidate == "cache_delete":
+            memoized.cache_delete(1)
+        else:
+            memoized.cache_clear()
+        assert others(memoized, 1) == others(memoized, 2) == "old"
+        # Committed with the end of the block.
+        value = "new"
+    assert (memoized(1), memoized(2)) == ("new", "old" if invalidate == "cache_delete" else "new")
+    assert calls == ([1, 2, 1] if invalidate == "cache_delete" else [1, 2, 1, 2])
+
+
+@pytest.mark.parametrize("first", ["set", "get_or_set"])
+def test_a_value_that_is_set_after_a_fill_in_the_same_block_removes_the_values_of_others(cache, others, first):
+    def fill():
+        assert cache.get("key") is None
+        cache.set("key", "from before the commit")
+
+    with transaction.atomic():
+        assert cache.get("key") is None
+        getattr(cache, first)("key", "from before the change of its data")
+        cache.set("key", "new")
+        others(fill)
+    assert others(cache.get, "key") in (None, "new")
+
+
+def test_others_do_not_keep_values_from_before_the_commit_of_a_cache_clear(cache, others):
+    version = "old"
+
+    @memoize(100)
+    def read(argument):
+        return version
+
+    assert read(1) == read(2) == "old"
+    with transaction.atomic():
+        read.cache_clear()
+        version = "new"
+        assert read(1) == "new"
+        version = "old"
+        assert others(read, 2) == "old"
+        version = "new"
+    assert read(1) == read(2) == "new"
+
+
+def test_a_block_that_clears_the_cache_shares_no_fill_that_others_outdated(cache, others):
+    for write in (cache.delete, transaction.atomic(cache.delete)):
+        with transaction.atomic():
+            cache.clear()
+            assert cache.get("key") is None
+            cache.set("key", "old")
+            others(write, "key")
+        assert cache.get("key") is None
+
+
+@pytest.mark.parametrize("alias", ["wheel"])
+def test_an_invalidation_that_is_interrupted_is_applied(cache, monkeypatch):
+    cache.set("key", "old")
+    delete_many = InMemory.delete_many
+
+    def interrupted(*args):
+        monkeypatch.setattr(InMemory, "delete_many", delete_many)
+        raise KeyboardInterrupt
+
+    @transaction.atomic
+    def delete():
+        cache.delete("key")
+        monkeypatch.setattr(InMemory, "delete_many", interrupted)
+
+    with pytest.raises(KeyboardInterrupt):
+        delete()
+    assert cache.get("key") is None
+
+
+@pytest.mark.parametrize("alias", ["tiered"])
+def test_a_commit_is_marked_in_the_store_for_ten_seconds_for_each_key_and_tag(cache, monkeypatch):
+    marked, set_tokens = [], DjangoStore.set_tokens
+
+    def note(store, tokens, ttl=None):
+        marked.append((len(tokens), ttl))
+        return set_tokens(store, tokens, ttl)
+
+    monkeypatch.setattr(DjangoStore, "set_tokens", note)
+    with transaction.atomic():
+        cache.delete_many(["key", "other"])
+        cache.delete_tags("tag")
+    assert marked[0] == (3, 10)
+
+
+@pytest.mark.parametrize("alias", ["tiered"])
+def test_the_database_is_rolled_back_if_the_store_fails_before_the_commit(cache, on_disk, monkeypatch):
+    def fail(*args):
+        raise ConnectionError
+
+    @transaction.atomic
+    def write():
+        connection.cursor().execute("CREATE TABLE made (value integer)")
+        cache.delete("key")
+        monkeypatch.setattr(NearCopies, "delete_many", fail)
+
+    with pytest.raises(ConnectionError):
+        write()
+    monkeypatch.undo()
+    assert "made" not in connection.introspection.table_names()
+
+
+def test_deletes_are_applied_if_the_outcome_of_a_commit_by_hand_is_unknown(cache, others, on_disk, monkeypatch):
+    def lose():
+        raise OperationalError
+
+    cache.set("key", "old")
+    transaction.set_autocommit(False)
+    cache.delete("key")
+    monkeypatch.setattr(connection, "_commit", lose)
+    with pytest.raises(OperationalError):
+        transaction.commit()
+    assert others(cache.get, "key") is None
+    monkeypatch.undo()
+    connection.close()
+
+
+@contextmanager
+def during_commit(call):
+    """Call ``call`` during the commit in this block: after the first invalidation, and before the database commits."""
+    commit = connection._commit
+
+    def commit_after_call():
+        del connection._commit
+        call()
+        commit()
+
+    connection._commit = commit_after_call
+    yield
+
+
+WRITES = {
+    "delete": lambda cache: cache.delete("key"),
+    "delete_many": lambda cache: cache.delete_many(["key"]),
+    "delete_tags": lambda cache: cache.delete_tags("tag"),
+    "delete_pattern": lambda cache: cache.delete_pattern("k*"),
+    "clear": lambda cache: cache.clear(),
+    "set": lambda cache: cache.set("key", "new"),
+}
+
+
+def in_block(write, cache):
+    with transaction.atomic():
+        write(cache)
+
+
+@pytest.mark.pairs
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+@pytest.mark.parametrize("own", WRITES.values(), ids=WRITES)
+@pytest.mark.parametrize("is_block", [False, True])
+@pytest.mark.parametrize("alias", ["wheel", "host"])
+def test_a_write_by_others_during_a_commit_outdates_the_values_of_the_block(
+    cache, others, on_disk, own, write, is_block
+):
+    arguments = (in_block, write, cache) if is_block else (write, cache)
+    with during_commit(lambda: others(*arguments)), transaction.atomic():
+        own(cache)
+        cache.set("key", "old", tags=["tag"])
+    assert cache.get("key") != "old"
+
+
+@pytest.mark.parametrize("own", ["delete_pattern", "clear"])
+@pytest.mark.parametrize("write", ["delete_pattern", "clear"])
+@pytest.mark.parametrize("alias", ["wheel", "host"])
+def test_no_value_from_before_a_commit_is_kept_if_another_commit_ends_meanwhile(cache, others, on_disk, own, write):
+    is_loading, is_committed, loads = Event(), Event(), []
+
+    def load():
+        is_loading.set()
+        assert is_committed.wait(PATIENCE)
+        return "old"
+
+    def commit_another_and_begin_to_load():
+        others(in_block, WRITES[write], cache)
+        loads.append(start(cache.get_or_set, "key", load))
+        assert is_loading.wait(PATIENCE)
+
+    with during_commit(commit_another_and_begin_to_load), transaction.atomic():
+        WRITES[own](cache)
+    is_committed.set()
+    join(*loads)
+    assert cache.get("key") is None
+
+
+@pytest.mark.parametrize("alias", ["host"])
+def test_a_key_with_the_same_floor_hides_no_write_by_others_and_refuses_no_value_of_the_block(cache, others):
+    twin = next(name for name in map(str, count()) if lane_of(cache.make_key(name)) == lane_of(cache.make_key("key")))
+    with transaction.atomic():
+        cache.delete(twin)
+        cache.set("key", "old")
+        others(cache.set, "key", "new")
+    assert cache.get("key") != "old"
+    with transaction.atomic():
+        cache.delete_many([twin, "key"])
+        cache.set_many({"key": "newest", twin: "newest"})
+    assert cache.get_many(["key", twin]) == {"key": "newest", twin: "newest"}

@@ -1,0 +1,148 @@
+"""A cache that follows the transactions of several databases, which are open at the same time."""
+
+from contextlib import suppress
+
+import pytest
+from django.core.cache import caches
+from django.db import connections, transaction
+from django.test import override_settings
+
+from tests.transactions.conftest import FOLLOWS, SETTINGS, WHEEL
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+class Undone(Exception):
+    """Rolls a block back."""
+
+
+@pytest.fixture
+def other(transactional_db, on_disk, tmp_path, settings):
+    """The alias of a second database."""
+    settings.DATABASES["other"] = {}
+    connection = connections["default"].copy("other")
+    connection.settings_dict["NAME"] = tmp_path / "other"
+    connections["other"] = connection
+    # Django's test case would refuse a connection that begins later.
+    connection.connect()
+    yield "other"
+    connection.close()
+    del connections["other"], settings.DATABASES["other"]
+
+
+@pytest.fixture
+def cache(other, alias):
+    """A cache that follows both databases."""
+    settings = SETTINGS[alias]
+    settings = {**settings, "OPTIONS": {**settings["OPTIONS"], "TRANSACTIONS": ["default", other]}}
+    with override_settings(CACHES={**SETTINGS, "default": settings}):
+        caches["default"].get("key")
+        yield caches["default"]
+        caches["store"].clear()
+        caches["default"].clear()
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+@pytest.mark.parametrize(("outer", "inner"), [("default", "other"), ("other", "default")])
+def test_a_delete_is_applied_if_one_of_the_open_transactions_commits(cache, others, outer, inner, is_committed):
+    cache.set("key", "old")
+    with suppress(Undone), transaction.atomic(using=outer):
+        cache.set("of-the-outer", 1)
+        with suppress(Undone), transaction.atomic(using=inner):
+            cache.delete("key")
+            cache.set("of-the-inner", 1)
+            if not is_committed:
+                raise Undone
+        assert others(cache.get, "key") == (None if is_committed else "old")
+        assert cache.get("key") is None
+        if is_committed:
+            raise Undone
+    assert cache.get_many(["key", "of-the-outer", "of-the-inner"]) == {}
+
+
+SET_AFTER = {
+    "set": lambda cache: None,
+    "delete": lambda cache: cache.delete("key"),
+    "delete_tags": lambda cache: (cache.get("key"), cache.delete_tags("tag")),
+    "clear": lambda cache: cache.clear(),
+}
+
+
+@pytest.mark.pairs(full="alias", of="invalidate")
+@pytest.mark.parametrize("invalidate", SET_AFTER.values(), ids=SET_AFTER)
+def test_a_value_that_an_inner_transaction_has_set_is_shared_at_the_outer_commit(
+    other, cache, others, alias, invalidate
+):
+    # A store behind keeps no value with a tag that the same transaction has dropped.
+    tags = [] if alias == "tiered" else ["tag"]
+    with transaction.atomic():
+        with transaction.atomic(using=other), transaction.atomic(using=other):
+            invalidate(cache)
+            cache.set("key", "new", tags=tags)
+        assert others(cache.get, "key") is None
+    assert others(cache.get, "key") == "new"
+
+
+@pytest.mark.pairs(full="alias", of="when")
+@pytest.mark.parametrize("when", ["before the inner one", "in the inner one", "after the inner one"])
+def test_a_value_of_an_inner_transaction_is_not_shared_if_another_caller_wrote_the_key_meanwhile(
+    other, cache, others, when
+):
+    def pass_moment(moment):
+        if moment == when:
+            others(cache.delete, "key")
+
+    with transaction.atomic():
+        pass_moment("before the inner one")
+        with transaction.atomic(using=other):
+            cache.set("key", "from before the write of another caller")
+            pass_moment("in the inner one")
+        pass_moment("after the inner one")
+    assert others(cache.get, "key") is None
+
+
+def test_a_delete_in_a_savepoint_that_rolls_back_is_applied_if_another_database_commits(other, cache):
+    cache.set("key", "old")
+    with transaction.atomic(), transaction.atomic(using=other):
+        with suppress(Undone), transaction.atomic(using=other):
+            cache.delete("key")
+            cache.set("new", 1)
+            raise Undone
+        assert cache.get_many(["key", "new"]) == {}
+    assert cache.get_many(["key", "new"]) == {}
+
+
+@pytest.mark.parametrize("has_savepoint", [False, True])
+def test_a_tag_that_an_inner_block_has_dropped_hides_a_value_of_the_outer_one(other, cache, has_savepoint):
+    with transaction.atomic():
+        cache.set("key", "old", tags=["tag"])
+        with transaction.atomic(using=None if has_savepoint else other):
+            cache.delete_tags("tag")
+            assert cache.get_many(["key"]) == {}
+            assert cache.get_or_set("key", lambda: "new", tags=["tag"]) == "new"
+        assert cache.get("key") == "new"
+
+
+def test_a_clear_in_an_inner_transaction_is_repeated_at_the_commit_of_the_outer_one(other, cache, others):
+    cache.set("key", "old")
+    with transaction.atomic():
+        with transaction.atomic(using=other):
+            cache.clear()
+        assert others(cache.get_or_set, "key", lambda: "from before the commit") == "from before the commit"
+    assert cache.get("key") is None
+
+
+def test_a_transaction_of_a_database_that_only_another_cache_follows_does_not_delay_the_values(other, others):
+    one, another = (
+        {"BACKEND": WHEEL, "LOCATION": alias, "OPTIONS": {**FOLLOWS, "TRANSACTIONS": [alias]}}
+        for alias in ("default", "other")
+    )
+    with override_settings(CACHES={"default": one, "another": another}):
+        cache = caches["default"]
+        assert caches["another"].get("key") is None
+        with suppress(Undone), transaction.atomic(using=other):
+            with transaction.atomic():
+                cache.set("key", 1)
+            assert cache.get("key") == others(cache.get, "key") == 1
+            raise Undone
+        assert cache.get("key") == 1
