@@ -8,9 +8,9 @@ from collections import Counter
 import pytest
 from pypdf import PdfReader
 
-from tests.browser.axe import violations, violations_in_both_themes
-from tests.browser.cards import full_card
-from tests.browser.page import SOON, TWO_FRAMES, resize, set_offline
+from tests.watch.browser.axe import violations, violations_in_both_themes
+from tests.watch.browser.cards import full_card
+from tests.watch.browser.page import SOON, TWO_FRAMES, resize, set_offline
 from tests.waiting import until
 
 

@@ -9,7 +9,7 @@ import os
 import time
 from pathlib import Path
 
-from tests.browser.traffic import LOOKUPS
+from tests.watch.browser.traffic import LOOKUPS
 from wheelcache import Cache
 from wheelcache.watch.dashboard.dashboard import ASSETS, Dashboard, asset
 from wheelcache.watch.dashboard.permissions import Permission

@@ -1,6 +1,6 @@
 """A cache that has every part of the details."""
 
-from tests.browser.canned import MISSES
+from tests.watch.browser.canned import MISSES
 
 STORE = {"breakers": 3, "open_breakers": 0, "trackers": 0, "trusted": 0}
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.browser.page import SOON
+from tests.watch.browser.page import SOON
 from tests.waiting import until
 
 DETAILS = (

@@ -12,7 +12,7 @@ import pytest
 from tests.servers.process import ROOT, one_of_each_worker, running, two_workers_of
 from tests.waiting import PATIENCE, until
 
-SITE = "tests.servers.separate_site"
+SITE = "tests.watch.servers.separate_site"
 COMMANDS = {
     "django": ["-m", SITE, "wheelcache"],
     "flask": ["-m", "flask", "--app", f"{SITE}:application", "wheelcache"],

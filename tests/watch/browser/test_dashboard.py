@@ -12,8 +12,8 @@ import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from tests.browser.page import SOON, Page, resize, set_offline
-from tests.browser.traffic import HOSTILE, published
+from tests.watch.browser.page import SOON, Page, resize, set_offline
+from tests.watch.browser.traffic import HOSTILE, published
 from tests.servers.process import ROOT, Server, running
 from tests.waiting import join, start, until
 from tests.watch.on_both.dashboard_page import SENT
@@ -93,9 +93,9 @@ def serving(module, directory):
 def django_site(tmp_path_factory):
     directory = tmp_path_factory.mktemp("django")
     environment = {**os.environ, "BROWSER_TEST_DIRECTORY": str(directory)}
-    command = [sys.executable, "-m", "tests.browser.django_site"]
+    command = [sys.executable, "-m", "tests.watch.browser.django_site"]
     subprocess.run(command, cwd=ROOT, env=environment, check=True, timeout=250)
-    with serving("tests.browser.django_site", directory) as site:
+    with serving("tests.watch.browser.django_site", directory) as site:
         # An outage is only shown after a step of the history.
         site.entries("outage")
         yield site
@@ -103,7 +103,7 @@ def django_site(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def flask_site(tmp_path_factory):
-    with serving("tests.browser.flask_site", tmp_path_factory.mktemp("flask")) as site:
+    with serving("tests.watch.browser.flask_site", tmp_path_factory.mktemp("flask")) as site:
         yield site
 
 

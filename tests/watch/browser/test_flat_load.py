@@ -11,8 +11,8 @@ from http.client import HTTPException
 
 import pytest
 
-from tests.browser.page import SOON, Page
-from tests.browser.traffic import LOOKUPS, published
+from tests.watch.browser.page import SOON, Page
+from tests.watch.browser.traffic import LOOKUPS, published
 from tests.servers.process import running
 from tests.waiting import until
 
@@ -24,7 +24,7 @@ A_SECOND = 10
 
 GUNICORN = [
     *("-m", "gunicorn", "--workers", "5", "--max-requests", "25", "--max-requests-jitter", "5", "--bind"),
-    *("127.0.0.1:{port}", "--no-control-socket", "--log-level", "warning", "tests.browser.flat_site:application"),
+    *("127.0.0.1:{port}", "--no-control-socket", "--log-level", "warning", "tests.watch.browser.flat_site:application"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""A Django site with users that log in, for a browser: ``python -m tests.browser.django_site`` makes its database.
+"""A Django site with users that log in, for a browser: ``python -m tests.watch.browser.django_site`` makes its database.
 
 Environment: ``BROWSER_TEST_DIRECTORY``, where that and the figures are.
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 import django
 from django.conf import settings
 
-from tests.browser import traffic
+from tests.watch.browser import traffic
 from tests.engines import engine
 from tests.watch.often import publish_often
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.browser.axe import violations
-from tests.browser.cards import STORE, full_card
-from tests.browser.page import SOON
+from tests.watch.browser.axe import violations
+from tests.watch.browser.cards import STORE, full_card
+from tests.watch.browser.page import SOON
 from tests.waiting import until
 from wheelcache.engine.stats import MISSES
 from wheelcache.pages.reasons import REASONS

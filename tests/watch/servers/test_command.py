@@ -291,7 +291,7 @@ def test_workers_that_are_recycled_and_killed_take_nothing_from_the_total(framew
     ],
 )
 def test_an_app_without_our_cache_is_told(python, factory, complaint):
-    done = python("-m", "flask", f"--app=tests.servers.other_apps:{factory}", "wheelcache")
+    done = python("-m", "flask", f"--app=tests.watch.servers.other_apps:{factory}", "wheelcache")
     assert done.returncode == 1
     assert complaint in done.stderr
     assert "Traceback" not in done.stderr
@@ -300,4 +300,4 @@ def test_an_app_without_our_cache_is_told(python, factory, complaint):
 def test_where_there_is_no_flask_caching_every_other_flask_command_works():
     """An entry point that cannot be imported would break them all."""
     code = "import sys; sys.modules['flask_caching'] = None; from flask.cli import main; main()"
-    assert "static" in run(code, "--app", "tests.servers.other_apps:without_any", "routes")
+    assert "static" in run(code, "--app", "tests.watch.servers.other_apps:without_any", "routes")

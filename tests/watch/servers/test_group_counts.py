@@ -9,7 +9,7 @@ from http.client import HTTPException
 
 import pytest
 
-from tests.browser.traffic import published
+from tests.watch.browser.traffic import published
 from tests.servers.process import running
 from tests.waiting import PATIENCE, until
 from tests.watch.published import look
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.servers, pytest.mark.alone, pytest.mark.compiled, pyte
 
 GUNICORN = [
     *("-m", "gunicorn", "--workers", "4", "--bind", "127.0.0.1:{port}", "--no-control-socket"),
-    *("--log-level", "critical", "tests.servers.group_site:application"),
+    *("--log-level", "critical", "tests.watch.servers.group_site:application"),
 ]
 
 

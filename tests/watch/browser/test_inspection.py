@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.browser.axe import violations_in_both_themes
-from tests.browser.page import SOON
+from tests.watch.browser.axe import violations_in_both_themes
+from tests.watch.browser.page import SOON
 from tests.waiting import until
 from wheelcache.watch.dashboard.permissions import Permission
 
