@@ -1,4 +1,4 @@
-"""A Django site with users that log in, for a browser: ``python -m tests.watch.browser.django_site`` makes its database.
+"""A Django site with users that log in, for a browser. ``python -m`` makes its database.
 
 Environment: ``BROWSER_TEST_DIRECTORY``, where that and the figures are.
 """
@@ -10,8 +10,8 @@ from pathlib import Path
 import django
 from django.conf import settings
 
-from tests.watch.browser import traffic
 from tests.engines import engine
+from tests.watch.browser import traffic
 from tests.watch.often import publish_often
 
 DIRECTORY = Path(os.environ["BROWSER_TEST_DIRECTORY"])

@@ -7,8 +7,8 @@ from pathlib import Path
 import flask
 import flask_caching
 
-from tests.watch.browser import traffic
 from tests.engines import engine, noted
+from tests.watch.browser import traffic
 from tests.watch.often import publish_often
 from wheelcache.watch.flask_dashboard import dashboard
 

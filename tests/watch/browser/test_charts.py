@@ -6,9 +6,9 @@ import pytest
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 
+from tests.waiting import until
 from tests.watch.browser.cards import CAUSES, full_card
 from tests.watch.browser.page import SOON, TWO_FRAMES, resize
-from tests.waiting import until
 
 MAIN = ["hit_ratio", "misses", "computing"]
 

@@ -12,10 +12,10 @@ import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from tests.watch.browser.page import SOON, Page, resize, set_offline
-from tests.watch.browser.traffic import HOSTILE, published
 from tests.servers.process import ROOT, Server, running
 from tests.waiting import join, start, until
+from tests.watch.browser.page import SOON, Page, resize, set_offline
+from tests.watch.browser.traffic import HOSTILE, published
 from tests.watch.on_both.dashboard_page import SENT
 from wheelcache.watch.dashboard.responses import FORGED
 

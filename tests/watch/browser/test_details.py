@@ -2,10 +2,10 @@
 
 import pytest
 
+from tests.waiting import until
 from tests.watch.browser.axe import violations
 from tests.watch.browser.cards import STORE, full_card
 from tests.watch.browser.page import SOON
-from tests.waiting import until
 from wheelcache.engine.stats import MISSES
 from wheelcache.pages.reasons import REASONS
 from wheelcache.watch.dashboard.permissions import Permission

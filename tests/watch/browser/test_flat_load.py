@@ -11,10 +11,10 @@ from http.client import HTTPException
 
 import pytest
 
-from tests.watch.browser.page import SOON, Page
-from tests.watch.browser.traffic import LOOKUPS, published
 from tests.servers.process import running
 from tests.waiting import until
+from tests.watch.browser.page import SOON, Page
+from tests.watch.browser.traffic import LOOKUPS, published
 
 pytestmark = [pytest.mark.browser, pytest.mark.deep, pytest.mark.alone, pytest.mark.timeout(300)]
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from tests.waiting import until
 from tests.watch.browser.axe import violations_in_both_themes
 from tests.watch.browser.page import SOON
-from tests.waiting import until
 from wheelcache.watch.dashboard.permissions import Permission
 
 KEYS = ["<img src=x onerror=alert(1)>", "two\nlines", "ключ 💥 \u202eabc", "x" * 10_000]

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from tests.watch.browser.page import SOON
 from tests.waiting import until
+from tests.watch.browser.page import SOON
 
 DETAILS = (
     *("workers", "history", "times", "settings", "sentence", "marks", "total", "groups"),

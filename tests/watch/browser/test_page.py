@@ -8,10 +8,10 @@ from collections import Counter
 import pytest
 from pypdf import PdfReader
 
+from tests.waiting import until
 from tests.watch.browser.axe import violations, violations_in_both_themes
 from tests.watch.browser.cards import full_card
 from tests.watch.browser.page import SOON, TWO_FRAMES, resize, set_offline
-from tests.waiting import until
 
 
 def test_during_an_outage_the_figures_are_dimmed_and_dated_and_may_be_asked_for_again(page, site):

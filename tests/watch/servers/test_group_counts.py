@@ -9,9 +9,9 @@ from http.client import HTTPException
 
 import pytest
 
-from tests.watch.browser.traffic import published
 from tests.servers.process import running
 from tests.waiting import PATIENCE, until
+from tests.watch.browser.traffic import published
 from tests.watch.published import look
 
 pytestmark = [pytest.mark.servers, pytest.mark.alone, pytest.mark.compiled, pytest.mark.timeout(300)]
