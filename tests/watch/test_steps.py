@@ -6,7 +6,6 @@ import pytest
 
 from tests.watch.processes import run
 from tests.watch.published import Site, counted, steps_in, steps_of
-from wheelcache import Cache
 from wheelcache.engine.stats import LOAD_BOUNDS
 from wheelcache.runtime.clock import SystemClock
 
@@ -98,13 +97,6 @@ def test_a_clock_that_is_set_spoils_no_step_and_no_total(make, clock, path, monk
     assert all(start <= site.time for start in shown)
     if jump != -5 and jump != -3600:
         assert {step.hits for step in shown.values()} <= {0, 50}
-
-
-def test_without_a_directory_there_are_no_steps(clock):
-    cache = Cache(clock=clock)
-    cache.set("a", 1)
-    clock.advance(100)
-    assert steps_of(Site([cache]), cache.name) == {}
 
 
 @pytest.mark.usefixtures("_epoch")
@@ -253,13 +245,3 @@ def test_charts_and_the_last_minute_equal_an_independent_count_while_workers_com
         path,
         ends,
     )
-
-
-def test_a_cache_that_only_misses_goes_on_with_its_steps_(make, clock, path):
-    cache = make(ttl=5)
-    cache.set("a", 1)
-    for _ in range(20):
-        cache.get("missing")
-        clock.advance(10)
-    steps = steps_in(path, clock=clock)
-    assert [step.misses for step in steps.values()][-5:] == [1] * 5

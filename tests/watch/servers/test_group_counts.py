@@ -11,8 +11,7 @@ import pytest
 
 from tests.servers.process import running
 from tests.waiting import PATIENCE, until
-from tests.watch.browser.traffic import published
-from tests.watch.published import look
+from tests.watch.published import look, published_at
 
 pytestmark = [pytest.mark.servers, pytest.mark.alone, pytest.mark.compiled, pytest.mark.timeout(300)]
 
@@ -80,7 +79,7 @@ def test_the_figures_by_group_equal_an_independent_count_but_for_what_a_killed_w
         assert until(lambda: look(tmp_path / "figures").caches, PATIENCE)
         assert until(lambda: shown(tmp_path) == sum(before.values(), Counter()), PATIENCE)
         threads = visit(site, requests // 2)
-        killed = min(published(tmp_path))
+        killed = min(published_at(tmp_path))
         assert until(
             lambda: (
                 sum(map(Counter.total, counted(tmp_path).values())) > 1.3 * sum(map(Counter.total, before.values()))
