@@ -7,6 +7,7 @@ import pytest
 from tests.watch.processes import run
 from tests.watch.published import INTERVAL, look, only
 from wheelcache.pages.figures import Figures
+from wheelcache.pages.keys import NotPurgeable, check_purgeable
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.watch.dashboard.dashboard import Dashboard
 from wheelcache.watch.inquiries import CLEAR, PURGE, PURGES_KEPT, inquiries_in
@@ -166,3 +167,16 @@ def test_old_purges_are_removed(purged, path, clock, monkeypatch):
     clock.advance(INTERVAL)
     assert purged[-1] == "https://example.com/again"
     assert len(purged) == 51
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        *("", "  ", "/news/", "news/", "http://", "https:///news", "http://[", "a/b", "?a", "a" * 9999),
+        *("https://example.com/news?page=/*", "https://example.com/news#/*", f"https://example.com/{'é' * 250}/*"),
+        *("https://example.com/" + 8 * "a/" + "*", "https://example.com/\udcff"),
+    ],
+)
+def test_only_a_url_or_a_host_can_be_purged(target):
+    with pytest.raises(NotPurgeable, match=r"purge takes an absolute URL, .*, or a host, .*, not '"):
+        check_purgeable(target)

@@ -4,7 +4,6 @@ Hostile requests are in ``test_dashboard_security``. The figures and the page ar
 framework's own.
 """
 
-import json
 import logging
 import re
 from contextlib import ExitStack
@@ -14,7 +13,6 @@ import pytest
 from tests.pages.site import WsgiSite
 from tests.watch.on_both.dashboard_page import (
     CLEAR,
-    FIGURES,
     PAGE,
     PURGE,
     READS,
@@ -201,33 +199,6 @@ def test_the_settings_that_differ_from_the_default_are_shown_as_they_are_spelled
     found = {name.lower(): value for name, value in card["settings"]}
     assert found["figures_dir"] == str(tmp_path / "figures")
     assert not found.keys() & {"jitter", "grace", "fill_wait"}
-
-
-def test_workers_and_history_are_told_of_the_caches_that_are_asked_for(site):
-    for query, expected in (("", True), ("?details=", False), ("?details=other&details=atlas", True)):
-        (card,) = json.loads(site.ask(site.browser(), "get", FIGURES + query)[2])["caches"]
-        assert ({"workers", "history"} <= card.keys()) == expected
-        assert card["worker_count"] == 1
-
-
-def test_looking_does_not_change_the_figures(site):
-    before = figures(site)["caches"]
-    for url in READS:
-        site.ask(site.browser(), "get", url)
-    assert [each["total"] for each in figures(site)["caches"]] == [each["total"] for each in before]
-
-
-@pytest.mark.parametrize("name", [None, "Atlas", "a\r\nSet-Cookie: a=b", "💥", "x" * 100_000])
-def test_an_unknown_cache_is_404_whatever_it_is_called(site, name, caplog):
-    caplog.set_level(logging.INFO, "wheelcache")
-    for url in (CLEAR, PURGE):
-        target = {"target": "example.com"}
-        status, answer = press(site, url, target if name is None else {"cache": name, **target})
-        assert status == 404
-        assert answer["error"].startswith("There is no cache ")
-        assert not answer["error"].endswith(".")
-    assert is_untouched(site)
-    assert not [each for each in caplog.records if each.name == "wheelcache"]
 
 
 @pytest.mark.parametrize("error", [FileUnusable("it is another user's"), PermissionError(13, "Permission denied")])
