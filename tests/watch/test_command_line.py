@@ -4,20 +4,15 @@ import sys
 import time
 from argparse import ArgumentParser, ArgumentTypeError
 from datetime import UTC, datetime, timedelta, timezone
-from io import StringIO
 from zoneinfo import ZoneInfo
 
 import pytest
 
-from wheelcache import Cache
 from wheelcache.engine.codec import size_of
-from wheelcache.near_cache.near_cache import NearCache
-from wheelcache.near_cache.outage_rule import OutageRule
 from wheelcache.pages.figures import Figures
-from wheelcache.runtime.steps import drive
-from wheelcache.watch import console, site_commands
+from wheelcache.watch import site_commands
 from wheelcache.watch.command_line import add_commands, moment
-from wheelcache.watch.console import Report, Table, date_of
+from wheelcache.watch.console import date_of
 from wheelcache.watch.inquiries import Answers
 from wheelcache.watch.site_commands import SHOWN
 from wheelcache.watch.tables import STEP
@@ -76,19 +71,6 @@ def test_json_and_the_options_of_a_framework_may_precede_and_follow_the_command(
     assert (options.action, options.target, options.level, options.json) == ("get", "key", level, as_json)
 
 
-def test_a_watched_table_gives_the_reason_why_there_is_nothing_to_show(monkeypatch):
-    def interrupt(_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(console.time, "sleep", interrupt)
-    terminal = StringIO()
-    monkeypatch.setattr(terminal, "isatty", lambda: True)
-    console.watch(lambda: Report([], ["the last figures"], "No worker."), terminal, 3)
-    shown = terminal.getvalue()
-    assert "the last figures" in shown
-    assert "No worker." in shown
-
-
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_in_a_narrow_terminal_columns_are_in_further_tables(another_worker, command, monkeypatch, width):
     for pid in (4242, 4243):
@@ -108,34 +90,6 @@ def test_in_a_narrow_terminal_columns_are_in_further_tables(another_worker, comm
     assert shown.count("%") == 6, "only the hit ratios, now and in total, are percentages"
     assert shown.count("1,500") == 2
     assert shown.count("3,000") == 1
-
-
-@pytest.fixture
-def table(path):
-    """Return the table of the figures."""
-
-    def find():
-        view = site_commands.figures([Cache("looks only", figures_dir=path)]).view
-        return next(each for each in view if isinstance(each, Table))
-
-    return find
-
-
-def test_failed_calls_of_the_store_are_in_the_table(another_worker, table):
-    def use(cache, clock):
-        near = NearCache(cache, 60, OutageRule(object()))
-        for key in "ab":
-            with pytest.raises(ConnectionError):
-                drive(near.has(key, fail))
-
-    def fail():
-        raise ConnectionError
-
-    another_worker("pages", 4242, use=use)
-    another_worker("views", 4243, hits=1)
-    found = table()
-    assert "store_errors" in found.columns
-    assert [[row["store_errors"] for row in rows] for rows in found.sections] == [[2, 2], [None, None]]
 
 
 def test_a_purge_that_fails_in_one_cache_reports_the_pages_that_are_gone(another_worker, command, monkeypatch):

@@ -12,7 +12,7 @@ from tests.waiting import until
 from tests.watch.processes import run, worker
 from tests.watch.published import INTERVAL, look
 from wheelcache.watch import site_commands
-from wheelcache.watch.dashboard.dashboard import LATEST_EVENTS, Dashboard
+from wheelcache.watch.dashboard.dashboard import Dashboard
 from wheelcache.watch.event_log import (
     CLEARED,
     EXITED,
@@ -264,14 +264,6 @@ def test_where_nothing_is_published_there_are_events_of_this_process(make):
             *(("pages", f"by the code of process {os.getpid()}"), ("pages", "ValueError: no")),
             ("other", "by ann"),
         }
-
-
-def test_the_page_has_the_newest_first_and_not_all(make, log):
-    log.add(failure(1000.0 * number, cache="pages") for number in range(MAX_EVENTS))
-    events = page_of([make()]).figures()["events"]
-    assert [each["at"] for each in events] == [1000.0 * number for number in range(MAX_EVENTS)][
-        : -LATEST_EVENTS - 1 : -1
-    ]
 
 
 def test_on_a_full_disk_events_wait(make, path, clock):

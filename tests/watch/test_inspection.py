@@ -98,15 +98,6 @@ def test_a_tag_is_found_as_it_is_and_not_as_a_pattern(worker, search, tag):
     assert (cache.get("a"), cache.get("b"), cache.get("c")) == (None, None, 1)
 
 
-def test_the_keys_of_a_pattern_are_counted_and_deleted_but_not_listed(worker, search):
-    cache = worker({"user:7:a": (1, None), "user:7:b": (1, None), "user:8:a": (1, None)})
-    found = search(cache, "find", "pattern", "user:7:*")
-    assert found["text"] == "2 keys match, in all workers together"
-    assert "user:7" not in json.dumps(found)
-    assert search(cache, "delete", "pattern", "user:7:*")["rows"][0][1] == 2
-    assert cache.keys() == ["user:8:a"]
-
-
 @pytest.mark.compiled
 def test_the_keys_of_a_group_are_listed_without_those_of_others_and_without_the_keys_of_sessions(worker, search):
     cache = worker({"user:1": ("x" * 900, 100), "user:2": (1, None), "users": (1, None), "a session:secret": (1, None)})

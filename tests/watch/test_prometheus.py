@@ -2,7 +2,6 @@
 
 import json
 import re
-import textwrap
 from importlib.metadata import version
 from math import inf
 
@@ -266,24 +265,3 @@ def test_a_miss_stays_one_when_a_stale_value_is_served_after_all(make_exported, 
     found = tuple(before("requests_total", result=each) for each in ("hit", "stale", "miss"))
     assert found == (0, 1, 1)
     assert sum(found) == cache.stats().requests
-
-
-def test_in_multiprocess_mode_nothing_is_told_twice(tmp_path):
-    code = """
-        from prometheus_client import CollectorRegistry, Counter, generate_latest
-        from prometheus_client.multiprocess import MultiProcessCollector
-        from wheelcache import Cache
-        from wheelcache.watch.prometheus import Collector
-
-        Counter("theirs", "Of the site.").inc()
-        cache = Cache("pages")
-        cache.get("a")
-        registry = CollectorRegistry()
-        MultiProcessCollector(registry)
-        registry.register(Collector())
-        print(generate_latest(registry).decode())
-    """
-    run = run_python("-c", textwrap.dedent(code), env={"PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}, check=True)
-    scraped = Scrape(run.stdout)
-    assert set(scraped.families) == {*METRICS, "theirs_total"}
-    assert scraped("requests_total", result="miss") == 1

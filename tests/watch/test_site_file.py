@@ -235,16 +235,6 @@ def test_a_database_or_a_table_that_is_missing_is_made_again(cache, path, clock,
     assert len(caplog.messages) == (table is not None)
 
 
-def test_nothing_is_written_through_a_link_in_the_place_of_the_lock(cache, path, clock, tmp_path, caplog):
-    (tmp_path / "elsewhere").write_text("not to be touched")
-    (path / LOCK).symlink_to(tmp_path / "elsewhere")
-    clock.advance(INTERVAL)
-    assert "cannot be published" in caplog.text
-    assert (tmp_path / "elsewhere").read_text() == "not to be touched"
-    # Otherwise, the cache would try to publish for five seconds when it is closed.
-    (path / LOCK).unlink()
-
-
 def test_on_a_full_disk_nothing_is_published_and_it_is_logged_once_and_comes_later(cache, path, clock, caplog):
     clock.advance(INTERVAL)
     for _ in range(2):

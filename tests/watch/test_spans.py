@@ -12,7 +12,6 @@ from wheelcache.engine.stats import MISSES
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.watch.key_groups import changes
 from wheelcache.watch.rows import NO_GROUP, group_of
-from wheelcache.watch.spans import Span
 
 EPOCH = 1_000_000_800.0
 """The time when the clocks of the tests showed 0: the start of a minute, within an hour."""
@@ -101,25 +100,6 @@ def test_counts_after_the_last_step_are_in_the_sums_and_in_no_step(make, clock):
         steps = within.steps(span)
         assert max(step.hits / span.step for step in steps.values()) <= 1
         assert within.total().hits == sum(step.hits for step in steps.values()) + 1000
-
-
-@pytest.mark.compiled
-def test_marks_that_come_late_are_split_and_the_groups_still_add_up_in_each_step(make, clock, path):
-    cache = make()
-    cache.set("user:1", 1)
-    clock.advance(9)
-    for number in range(101):
-        cache.get("user:1")
-        cache.get(f"city:{number % 3}")
-        cache.get_or_load(f"page:{number}", lambda: clock.advance(0.0001))
-    clock._now += 25
-    cache.engine.observed.observer.recorder.run()
-    clock.advance(20)
-    site = look(path, clock)
-    span = site.span(EPOCH)
-    for start in range(*span):
-        assert_adds_up(site.within(figures_of(site), Span(start, start + 10, 10)))
-    assert site.within(figures_of(site), span).total().hits == 101
 
 
 @pytest.mark.compiled

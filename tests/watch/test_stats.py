@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from tests.caches import ticking
 from tests.waiting import THREADS, until
 from wheelcache import Cache, RemovalCause, caches
-from wheelcache.core.contract import MissCause
-from wheelcache.engine.stats import COUNTERS, LOAD_BOUNDS, MISSES, Meter, Stats, whole_parts
+from wheelcache.engine.stats import COUNTERS, LOAD_BOUNDS, Meter, Stats, whole_parts
 from wheelcache.near_cache.store_stats import CallStats, StoreStats
 from wheelcache.pages.page_stats import PageStats
 from wheelcache.pages.reasons import REASONS
@@ -69,13 +68,6 @@ def test_rows_add_up_and_stats_come_back_from_them(one, other):
     assert total.pages.not_stored.keys() <= set(REASONS)
     assert sum(total.pages.not_stored.values()) == sum(sum(each.values()) for each in not_stored)
     assert stats_of(row, parts=["store"]).pages is None
-
-
-def test_removals_and_misses_have_every_cause_by_its_value():
-    stats = Stats(expirations=1, evictions=2, replacements=3, deletions=4, clearings=5)
-    assert stats.removals == {cause.value: number for number, cause in enumerate(RemovalCause, 1)}
-    stats = Stats(**{name: number for number, name in enumerate(MISSES.values())})
-    assert stats.misses_by_cause == {cause.value: number for number, cause in enumerate(MissCause)}
 
 
 # Times of loads.

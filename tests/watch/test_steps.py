@@ -112,43 +112,6 @@ def test_after_a_pause_there_is_a_gap(make, clock, path):
 
 
 @pytest.mark.usefixtures("_epoch")
-def test_steps_are_added_up_and_the_end_of_a_worker_changes_nothing(make, clock, path):
-    here, there = make(), make()
-    for cache in (here, there):
-        cache.set("a", 1)
-    for _ in range(100):
-        there.get("a")
-        clock.advance(1)
-    before = steps_in(path, clock=clock)
-    for _ in range(5):
-        there.get("a")
-    there.close()
-    assert steps_in(path, clock=clock) == before
-    clock.advance(28)
-    after = steps_in(path, clock=clock)
-    assert {start: after[start] for start in before} == before
-    assert sum(step.hits for step in after.values()) == 105
-    assert (list(before.values())[-1].entries, list(after.values())[-1].entries) == (2, 1)
-
-
-@pytest.mark.usefixtures("_epoch")
-def test_a_step_is_shown_once_all_workers_at_work_have_published_it_and_then_never_changes(make, clock, path):
-    first = make()
-    first.set("a", 1)
-    clock.advance(9.5)
-    second = make()
-    second.set("a", 1)
-    shown = {}
-    for _ in range(160):
-        clock.advance(0.5)
-        first.get("a")
-        for at, step in by_start(steps_in(path, clock=clock)).items():
-            assert shown.setdefault(at, step) == step
-    assert {step.entries for step in shown.values()} == {2}
-    assert [step.hits for step in shown.values()][1:-1] == [20] * (len(shown) - 2)
-
-
-@pytest.mark.usefixtures("_epoch")
 def test_a_step_waits_for_a_worker_that_publishes_late_and_not_for_one_that_is_idle(make, clock, path, another_worker):
     make().set("a", 1)
     another_worker("pages", 7, entries=1, use=lambda cache, clock: clock.advance(8))

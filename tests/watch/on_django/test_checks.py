@@ -181,11 +181,11 @@ def test_a_package_that_needs_a_shared_cache_is_named_with_the_alias_that_it_use
     installed, app, setting, given, has_default, off
 ):
     apps = installed(app)
-    for alias, is_right in ALIASES.items() if setting else ():
+    for used, is_right in ALIASES.items() if setting else ():
         name, _, key = setting.partition(" ")
-        found = sharing_warnings(**given, **{name: {key: alias} if key else alias}, INSTALLED_APPS=apps)
-        assert len(found) == (not is_right), alias
-        assert all(f"the cache {alias!r}" in each.msg and name in each.hint for each in found)
+        found = sharing_warnings(**given, **{name: {key: used} if key else used}, INSTALLED_APPS=apps)
+        assert len(found) == (not is_right), used
+        assert all(f"the cache {used!r}" in each.msg and name in each.hint for each in found)
     found = sharing_warnings(**given, INSTALLED_APPS=apps)
     assert ["the cache 'default'" in each.msg for each in found] == [True] * has_default
     assert off is None or sharing_warnings(**off, INSTALLED_APPS=apps) == []

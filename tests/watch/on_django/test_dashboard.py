@@ -13,7 +13,6 @@ from django.core.exceptions import ImproperlyConfigured, PermissionDenied
 from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.test import AsyncClient, Client, override_settings
-from django.test.utils import override_script_prefix
 from django.urls import include, path, reverse
 from django.utils.deprecation import MiddlewareMixin
 
@@ -271,15 +270,6 @@ def test_migrate_creates_the_permissions_and_no_table_and_other_commands_run_as_
 
 
 # Contents and actions.
-
-
-def test_the_title_is_the_address_of_the_site(settings):
-    settings.ALLOWED_HOSTS = ["example.org"]
-    staff = client("operator", host="example.org:8000")
-    assert staff.get(READS[1]).json()["title"] == "example.org:8000"
-    with override_script_prefix("/shop/"):
-        assert staff.get(READS[1]).json()["title"] == "example.org:8000/shop"
-        assert "<title>Caches of example.org:8000/shop" in staff.get(PAGE).text
 
 
 def test_every_cache_of_the_settings_is_shown_also_those_that_were_not_used():
