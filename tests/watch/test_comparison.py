@@ -194,6 +194,8 @@ def test_the_reason_is_the_cause_of_half_of_the_additional_misses(by_cause, reas
         ((100, 0), (80, 20), True),
         ((90, 0), (71, 19), False),
         ((900, 100), (1900, 100), False),
+        # Nor by as many as a busier hour has more of.
+        ((99, 1), (872, 28), False),
     ],
 )
 def test_a_group_is_worse_if_it_misses_more_by_the_least_points_factor_and_number(old, new, is_worse):

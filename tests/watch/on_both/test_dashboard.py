@@ -158,6 +158,7 @@ def test_pages_are_purged_and_the_event_names_the_user(site, pages):
     pages.cache.cache.engine.observed.observer.publication.run_now()
     (card,) = (each for each in figures(site, "?details=pages")["caches"] if each["name"] == "pages")
     assert (card["pages"]["stored"], card["pages"]["fresh"]) == (2, 2)
+    assert card["pages"].keys() >= {"not_stored_paths", "full_variants"}
     status, answer = press(site, PURGE, {"cache": "pages", "target": " https://example.com/a "})
     assert status == 200
     purged = r"Purged https://example.com/a \(1 pages in this process\)\. Takes effect in worker \d+, the only one\."
