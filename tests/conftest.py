@@ -52,7 +52,7 @@ PROGRAMS = ("redis-server", "memcached", "chromium", "node")
 """Programs that the tests of servers and of the browser start."""
 
 # Only the dependencies for development include Selenium.
-collect_ignore = [] if find_spec("selenium") else ["browser"]
+collect_ignore = [] if find_spec("selenium") else ["watch/browser"]
 
 FOLDERS = {"browser", "conformance", "servers"}
 """Each of the same name as the marker of all its tests."""

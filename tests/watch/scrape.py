@@ -1,6 +1,22 @@
-"""Parse the response to a scrape."""
+"""The metrics as Prometheus sees them: a parsed response to a scrape, and promtool."""
+
+import shutil
+import subprocess
+from pathlib import Path
 
 from prometheus_client import parser
+
+ROOT = Path(__file__).parents[2]
+
+
+def promtool(*arguments, given=b""):
+    """Run promtool in ``docs``, and return its exit code and output."""
+    program = shutil.which("promtool") or shutil.which(ROOT / ".fetched" / "promtool")
+    if program is None:
+        raise RuntimeError("these tests need promtool in the PATH or in .fetched: make packages")
+    command = [program, *arguments]
+    done = subprocess.run(command, input=given, cwd=ROOT / "docs", capture_output=True, timeout=250, check=False)
+    return done.returncode, (done.stdout + done.stderr).decode()
 
 
 class Scrape:

@@ -4,20 +4,15 @@ import sys
 import time
 from argparse import ArgumentParser, ArgumentTypeError
 from datetime import UTC, datetime, timedelta, timezone
-from io import StringIO
 from zoneinfo import ZoneInfo
 
 import pytest
 
-from wheelcache import Cache
 from wheelcache.engine.codec import size_of
-from wheelcache.near_cache.near_cache import NearCache
-from wheelcache.near_cache.outage_rule import OutageRule
 from wheelcache.pages.figures import Figures
-from wheelcache.runtime.steps import drive
-from wheelcache.watch import console, site_commands
+from wheelcache.watch import site_commands
 from wheelcache.watch.command_line import add_commands, moment
-from wheelcache.watch.console import Report, Table, date_of
+from wheelcache.watch.console import date_of
 from wheelcache.watch.inquiries import Answers
 from wheelcache.watch.site_commands import SHOWN
 from wheelcache.watch.tables import STEP
@@ -76,19 +71,6 @@ def test_json_and_the_options_of_a_framework_may_precede_and_follow_the_command(
     assert (options.action, options.target, options.level, options.json) == ("get", "key", level, as_json)
 
 
-def test_a_watched_table_gives_the_reason_why_there_is_nothing_to_show(monkeypatch):
-    def interrupt(_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(console.time, "sleep", interrupt)
-    terminal = StringIO()
-    monkeypatch.setattr(terminal, "isatty", lambda: True)
-    console.watch(lambda: Report([], ["the last figures"], "No worker."), terminal, 3)
-    shown = terminal.getvalue()
-    assert "the last figures" in shown
-    assert "No worker." in shown
-
-
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_in_a_narrow_terminal_columns_are_in_further_tables(another_worker, command, monkeypatch, width):
     for pid in (4242, 4243):
@@ -108,62 +90,6 @@ def test_in_a_narrow_terminal_columns_are_in_further_tables(another_worker, comm
     assert shown.count("%") == 6, "only the hit ratios, now and in total, are percentages"
     assert shown.count("1,500") == 2
     assert shown.count("3,000") == 1
-
-
-@pytest.fixture
-def table(path):
-    """Return the table of the figures."""
-
-    def find():
-        view = site_commands.figures([Cache("looks only", figures_dir=path)]).view
-        return next(each for each in view if isinstance(each, Table))
-
-    return find
-
-
-def test_a_figure_that_no_cache_has_is_left_out_of_the_table(another_worker, table):
-    another_worker("pages", 4242, hits=1)
-    assert {*SHOWN} - {*table().columns} == {
-        *("answered_ratio_now", "stale_ratio_now", "max_entries", "bytes", "max_bytes"),
-        "store_errors",
-    }
-
-
-def test_failed_calls_of_the_store_are_in_the_table(another_worker, table):
-    def use(cache, clock):
-        near = NearCache(cache, 60, OutageRule(object()))
-        for key in "ab":
-            with pytest.raises(ConnectionError):
-                drive(near.has(key, fail))
-
-    def fail():
-        raise ConnectionError
-
-    another_worker("pages", 4242, use=use)
-    another_worker("views", 4243, hits=1)
-    found = table()
-    assert "store_errors" in found.columns
-    assert [[row["store_errors"] for row in rows] for rows in found.sections] == [[2, 2], [None, None]]
-
-
-def test_the_share_of_stale_hits_is_in_the_table_also_when_the_last_one_is_long_ago(another_worker, table):
-    def use(cache, clock):
-        cache.get_or_load("key", str, ttl=10, grace=60)
-        clock.advance(11)
-        cache.get_or_load("key", str, grace=60)
-        clock.advance(600)
-        cache.get("key")
-
-    another_worker("pages", 4242, use=use)
-    found = table()
-    assert "stale_ratio_now" in found.columns
-    assert [row["stale_hits"] for row in found.sections[0]] == [1, 1]
-
-
-def test_an_action_prints_its_document_with_json(another_worker, command):
-    for pid in (4242, 4243):
-        another_worker("pages", pid, entries=3)
-    assert command("clear", "--json") == ([{"cache": "pages", "workers": 2, "entries": 6}], None)
 
 
 def test_a_purge_that_fails_in_one_cache_reports_the_pages_that_are_gone(another_worker, command, monkeypatch):
@@ -244,38 +170,6 @@ def test_misses_come_with_the_advice_about_keys(another_worker, command):
     assert command("misses", "--json")[0][0]["advice"] == [f"d{sentence}"]
 
 
-@pytest.mark.compiled
-def test_misses_are_printed_as_json(another_worker, command):
-    another_worker("pages", 4242, use=lose_keys)
-    ((found,), reason) = command("misses", "--json")
-    assert reason is None
-    assert (found["cache"], found["requests"], found["misses"]) == ("pages", 5, 5)
-    assert {cause: n for cause, n in found["misses_by_cause"].items() if n} == {"expired": 2, "new or long gone": 3}
-    city, *others = found["groups"]
-    assert (city["name"], city["loads"], city["load_seconds"], city["refused"]) == ("city", 1, 1.5, 0)
-    assert {each["name"]: each["misses"] for each in others} == {"user": 3, "\x1b[31m[bold]": 1}
-
-
-@pytest.mark.parametrize("width", [80, 200])
-def test_the_numbers_of_groups_are_whole_in_a_narrow_terminal(another_worker, command, monkeypatch, width):
-    another_worker("pages", 4242, use=lambda cache, _: [cache.get(f"{'long' * 20}:{each}") for each in range(1234)])
-    monkeypatch.setenv("COLUMNS", str(width))
-    shown, _ = command("misses")
-    assert max(map(len, shown.splitlines())) <= width
-    assert "1,234" in shown.partition("group of")[2]
-    assert "…" not in shown
-
-
-def test_the_last_misses_are_shown_when_no_worker_is_left(make, clock, command):
-    cache = make()
-    cache.get("user:1")
-    clock.advance(5)
-    cache.close()
-    shown, reason = command("misses")
-    assert shown.startswith("Cache 'pages': 1 of 1 look-ups missed")
-    assert reason.startswith("No worker of this site publishes figures.")
-
-
 def test_the_misses_of_a_cache_without_a_worker_fail_also_if_another_cache_has_one(
     make, clock, another_worker, command
 ):
@@ -292,12 +186,6 @@ def test_the_misses_of_a_cache_without_a_worker_fail_also_if_another_cache_has_o
         "",
         "No worker has a cache 'none': there are 'old', 'pages'.",
     )
-
-
-def test_the_misses_of_a_site_without_a_cache_are_an_empty_list(command):
-    document, reason = command("misses", "--json")
-    assert document == []
-    assert reason.startswith("No worker of this site publishes figures.")
 
 
 def test_without_rich_only_tables_are_missing(worker, command, monkeypatch):

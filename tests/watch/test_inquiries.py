@@ -45,22 +45,6 @@ def test_get_shows_a_value_if_it_is_asked_to(worker, command):
     assert shown.endswith(" bytes, serialized, value ['a list']\n")
 
 
-def test_the_document_has_the_answer_of_each_worker(worker, command):
-    worker({"key": ("secret", 100, "tag")})
-    document, reason = command("get", "key", "--json")
-    (found,) = document["workers"]
-    assert reason is None
-    assert (document["cache"], found["found"], found["tags"], found["type"]) == ("pages", True, ["tag"], "str")
-    assert 80 < found["seconds_left"] < 100
-    assert "value" not in found
-
-
-def test_get_shows_the_time_left(worker, command):
-    worker({"key": (1, 100), "lasts": (1, None)})
-    assert re.match(r"worker \d+: present, \d+\.\d s left, ", command("get", "key")[0])
-    assert ": present, never expires, " in command("get", "lasts")[0]
-
-
 def test_a_key_that_no_worker_has_is_a_failure(worker, command):
     worker({"key": (1, None)})
     shown, reason = command("get", "other")
@@ -224,15 +208,6 @@ def test_an_inquiry_that_nobody_waits_for_is_removed_unanswered(worker, path, cl
     assert inquiries.inquiry_of(site, token) is None
 
 
-def test_a_worker_ignores_inquiries_from_before_it_was_made(make, worker, path, clock):
-    worker({"key": (1, None)})
-    site = look(path)
-    inquiries.begin(site, {}, "pages", {"kind": "delete", "key": "late"})
-    late = worker({"late": (1, None)})
-    clock.advance(2 * INTERVAL)
-    assert late.get("late") == 1
-
-
 # Samples.
 
 
@@ -247,17 +222,6 @@ def sample(worker):
     return take
 
 
-def test_a_sample_of_a_small_cache_has_its_largest_and_latest_entries(sample):
-    found = sample({"small": ("x", None), "large": ("x" * 5000, 100), ("f", 1): ("x" * 100, None)})
-    assert (found["entries"], found["sampled"]) == (3, 3)
-    assert [key for key, _, _ in found["largest"]] == ["large", "('f', 1)", "small"]
-    (_, size, left), (_, _, never), _ = found["largest"]
-    assert size > 5000
-    assert 80 < left < 100
-    assert never is None
-    assert found["recent"] == ["('f', 1)", "large", "small"]
-
-
 def test_a_sample_of_a_large_cache_is_bounded(sample, clock):
     found = sample({f"key:{number}": ("x" * (number % 1000), None) for number in range(20_000)})
     assert found["entries"] == 20_000
@@ -266,27 +230,12 @@ def test_a_sample_of_a_large_cache_is_bounded(sample, clock):
     assert found["recent"] == [f"key:{19_999 - number}" for number in range(inquiries.LATEST)]
 
 
-def test_a_sample_ends_early_if_its_entries_take_long_to_weigh(sample, monkeypatch):
-    monkeypatch.setattr(inquiries, "MAX_SECONDS", -1.0)
-    assert sample({"a": (1, None), "b": (1, None)})["sampled"] == 1
-
-
 def test_a_sample_hides_the_keys_of_sessions_and_cuts_long_ones(sample):
     found = sample(
         {":1:django.contrib.sessions.cacheabc123": (1, None), "Session:42": (1, None), "k" * 2000: (1, None)}
     )
     assert found["recent"] == ["k" * 1000 + "…", "Session…", ":1:django.contrib.session…"]
     assert sorted(key for key, _, _ in found["largest"]) == sorted(found["recent"])
-
-
-def test_a_sample_changes_nothing_and_skips_expired_entries(worker, clock, ticks):
-    ticks(3600)
-    cache = worker({"old": ("x" * 100, 5), "new": (1, None)})
-    clock.advance(10)
-    before = cache.stats()
-    answer = cache.engine.observed.observer.publication.inquiries.inspector.answer({"kind": "sample"})
-    assert [key for key, _, _ in answer["largest"]] == answer["recent"] == ["new"]
-    assert cache.stats() == before
 
 
 def test_a_worker_that_was_killed_is_not_waited_for(path, monkeypatch):

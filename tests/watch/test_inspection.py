@@ -9,7 +9,7 @@ from wheelcache.runtime.clock import SystemClock
 from wheelcache.watch.dashboard.dashboard import Dashboard
 from wheelcache.watch.dashboard.inspection import Target
 from wheelcache.watch.dashboard.refusals import Refused
-from wheelcache.watch.inquiries import KEPT, PATIENCE
+from wheelcache.watch.inquiries import PATIENCE
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -98,15 +98,6 @@ def test_a_tag_is_found_as_it_is_and_not_as_a_pattern(worker, search, tag):
     assert (cache.get("a"), cache.get("b"), cache.get("c")) == (None, None, 1)
 
 
-def test_the_keys_of_a_pattern_are_counted_and_deleted_but_not_listed(worker, search):
-    cache = worker({"user:7:a": (1, None), "user:7:b": (1, None), "user:8:a": (1, None)})
-    found = search(cache, "find", "pattern", "user:7:*")
-    assert found["text"] == "2 keys match, in all workers together"
-    assert "user:7" not in json.dumps(found)
-    assert search(cache, "delete", "pattern", "user:7:*")["rows"][0][1] == 2
-    assert cache.keys() == ["user:8:a"]
-
-
 @pytest.mark.compiled
 def test_the_keys_of_a_group_are_listed_without_those_of_others_and_without_the_keys_of_sessions(worker, search):
     cache = worker({"user:1": ("x" * 900, 100), "user:2": (1, None), "users": (1, None), "a session:secret": (1, None)})
@@ -120,30 +111,6 @@ def test_the_keys_of_a_group_are_listed_without_those_of_others_and_without_the_
     assert [row[0] for row in search(cache, "find", "group", "")["rows"]] == ["users"]
     assert [row[0] for row in search(cache, "find", "group", "a session")["rows"]] == ["a session…"]
     assert search(cache, "find", "group", "gone")["text"] == "No keys now"
-
-
-@pytest.mark.compiled
-def test_of_a_large_group_the_first_keys_are_listed(worker, search):
-    cache = worker({}, max_entries=None)
-    cache.set_many({f"key:{number}": 1 for number in range(10_000)})
-    found = search(cache, "find", "group", "key")
-    assert (found["text"], len(found["rows"])) == ("50 of 10,000 keys", 50)
-
-
-def test_a_pattern_of_a_hundred_thousand_keys_has_a_short_answer(worker, search):
-    cache = worker({}, max_entries=None)
-    cache.set_many({f"key:{number}": 1 for number in range(100_000)})
-    found = search(cache, "find", "pattern", "*")
-    assert found["text"] == "100,000 keys match, in all workers together"
-    assert len(json.dumps(found)) < 500
-    assert search(cache, "delete", "pattern", "*")["rows"][0][1] == 100_000
-    assert len(cache) == 0
-
-
-def test_a_malformed_pattern_matches_as_in_redis(worker, search):
-    cache = worker({"a": (1, None)})
-    assert search(cache, "find", "pattern", "[a")["rows"][0][1] == 1
-    assert search(cache, "find", "pattern", "[]")["rows"][0][1] == 0
 
 
 def test_the_largest_entries_are_those_of_all_workers(worker, search):
@@ -175,36 +142,3 @@ def test_until_all_workers_have_answered_the_page_shows_how_many_have(worker, an
     assert found["failures"] == ["No answer from worker 4242"]
     with pytest.raises(Refused, match="over"):
         dashboard.answers(token)
-
-
-def test_a_worker_that_fails_says_why(worker, search):
-    class Broken:
-        def __sizeof__(self):
-            raise ValueError("broken")
-
-    cache = worker({"k": (Broken(), None)})
-    found = search(cache, "find", "key", "k")
-    assert found["rows"] == []
-    assert found["failures"][0].endswith("could not answer: ValueError('broken')")
-
-
-def test_a_cache_that_no_worker_uses_is_answered_immediately(worker, ask, make, clock):
-    worker({"k": (1, None)}).close()
-    dashboard, token = ask(make(), "find", "key", "k")
-    found = dashboard.answers(token)
-    assert (found["text"], found["is_over"], found["rows"]) == ("No worker uses this cache", True, [])
-
-
-def test_a_new_cache_of_this_process_is_asked_as_well(make, search):
-    cache = make()
-    cache.set("k", 1)
-    assert search(cache, "find", "key", "k")["text"] == "Present in 1 of 1 workers"
-
-
-def test_a_worker_does_not_delete_for_a_page_that_was_closed_long_ago(worker, ask, clock, monkeypatch):
-    cache = worker({"k": (1, None)})
-    ask(cache, "delete", "key", "k")
-    now = SystemClock.time()
-    monkeypatch.setattr(SystemClock, "time", staticmethod(lambda: now + KEPT + 1))
-    clock.advance(2 * INTERVAL)
-    assert cache.get("k") == 1

@@ -2,47 +2,13 @@
 
 import pytest
 
-from tests.watch.processes import run
-from tests.watch.published import INTERVAL, look, only
+from tests.watch.published import INTERVAL, only
 
 pytestmark = pytest.mark.compiled
-
-NEW = "new or long gone"
 
 
 def groups(path):
     return only(path).stats.groups
-
-
-def only_pages(path):
-    (found,) = (each for each in look(path).caches if each.name == "pages")
-    return found
-
-
-def test_the_groups_of_all_workers_are_added_also_of_those_that_have_exited(make, path, clock):
-    cache = make()
-    for number in range(60):
-        cache.set(f"user:{number}", 1)
-    for _ in range(60):
-        cache.get("user:1")
-    cache.get("user:unknown")
-    cache.get("city:unknown")
-    clock.advance(INTERVAL)
-    run(
-        """
-        cache = make()
-        cache.get("user:unknown")
-        clock.advance(3)
-        cache.get_or_load("user:loaded", lambda: clock.advance(0.5))
-        cache.get("page:unknown")
-        """,
-        path,
-    )
-    found = groups(path)
-    assert {name: each.misses_by_cause[NEW] for name, each in found.items()} == {"user": 3, "city": 1, "page": 1}
-    user = found["user"]
-    assert (user.hits, user.puts, user.loads, user.load_seconds) == (60, 61, 1, 0.5)
-    assert sum(each.misses for each in found.values()) == only(path).stats.misses
 
 
 def test_more_names_than_64_are_added_to_the_group_without_a_name(make, path, clock, another_worker):

@@ -52,34 +52,6 @@ def test_a_fork_while_another_thread_is_inside_sqlite_leaves_a_child_that_can_us
     )
 
 
-def test_the_fork_waits_for_a_use_of_sqlite_and_no_longer(path):
-    assert run(
-        """
-        from wheelcache.watch.site_file import USE
-        held, go = threading.Event(), threading.Event()
-
-        def hold():
-            with USE.lock:
-                held.set()
-                go.wait()
-
-        thread = threading.Thread(target=hold)
-        thread.start()
-        held.wait()
-        threading.Timer(0.2, go.set).start()
-        pid = os.fork()
-        if pid == 0:
-            with USE.lock:
-                os._exit(0 if go.is_set() else 1)
-        thread.join()
-        print(os.waitpid(pid, 0)[1])
-        with USE.lock:
-            print("free")
-        """,
-        path,
-    ) == ["0", "free"]
-
-
 @pytest.mark.parametrize("inside", ["a transaction", "the lock"])
 def test_a_signal_handler_that_forks_while_its_thread_uses_sqlite_hangs_neither_parent_nor_child(path, inside):
     """The child continues within the transaction: it must neither commit nor roll back its parent's changes."""

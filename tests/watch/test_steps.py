@@ -6,7 +6,6 @@ import pytest
 
 from tests.watch.processes import run
 from tests.watch.published import Site, counted, steps_in, steps_of
-from wheelcache import Cache
 from wheelcache.engine.stats import LOAD_BOUNDS
 from wheelcache.runtime.clock import SystemClock
 
@@ -100,13 +99,6 @@ def test_a_clock_that_is_set_spoils_no_step_and_no_total(make, clock, path, monk
         assert {step.hits for step in shown.values()} <= {0, 50}
 
 
-def test_without_a_directory_there_are_no_steps(clock):
-    cache = Cache(clock=clock)
-    cache.set("a", 1)
-    clock.advance(100)
-    assert steps_of(Site([cache]), cache.name) == {}
-
-
 @pytest.mark.usefixtures("_epoch")
 def test_after_a_pause_there_is_a_gap(make, clock, path):
     cache = make(ttl=5)
@@ -117,43 +109,6 @@ def test_after_a_pause_there_is_a_gap(make, clock, path):
     starts = list(by_start(steps_in(path, clock=clock)))
     assert starts[-2:] == [1000, 1010]
     assert max(later - earlier for earlier, later in pairwise(starts)) > 800
-
-
-@pytest.mark.usefixtures("_epoch")
-def test_steps_are_added_up_and_the_end_of_a_worker_changes_nothing(make, clock, path):
-    here, there = make(), make()
-    for cache in (here, there):
-        cache.set("a", 1)
-    for _ in range(100):
-        there.get("a")
-        clock.advance(1)
-    before = steps_in(path, clock=clock)
-    for _ in range(5):
-        there.get("a")
-    there.close()
-    assert steps_in(path, clock=clock) == before
-    clock.advance(28)
-    after = steps_in(path, clock=clock)
-    assert {start: after[start] for start in before} == before
-    assert sum(step.hits for step in after.values()) == 105
-    assert (list(before.values())[-1].entries, list(after.values())[-1].entries) == (2, 1)
-
-
-@pytest.mark.usefixtures("_epoch")
-def test_a_step_is_shown_once_all_workers_at_work_have_published_it_and_then_never_changes(make, clock, path):
-    first = make()
-    first.set("a", 1)
-    clock.advance(9.5)
-    second = make()
-    second.set("a", 1)
-    shown = {}
-    for _ in range(160):
-        clock.advance(0.5)
-        first.get("a")
-        for at, step in by_start(steps_in(path, clock=clock)).items():
-            assert shown.setdefault(at, step) == step
-    assert {step.entries for step in shown.values()} == {2}
-    assert [step.hits for step in shown.values()][1:-1] == [20] * (len(shown) - 2)
 
 
 @pytest.mark.usefixtures("_epoch")
@@ -253,13 +208,3 @@ def test_charts_and_the_last_minute_equal_an_independent_count_while_workers_com
         path,
         ends,
     )
-
-
-def test_a_cache_that_only_misses_goes_on_with_its_steps_(make, clock, path):
-    cache = make(ttl=5)
-    cache.set("a", 1)
-    for _ in range(20):
-        cache.get("missing")
-        clock.advance(10)
-    steps = steps_in(path, clock=clock)
-    assert [step.misses for step in steps.values()][-5:] == [1] * 5

@@ -1,7 +1,8 @@
 """Planted situations: the page, the terminal and the alerts of Prometheus give the same verdict, and the right one.
 
-Caches in one or two workers serve a site for some minutes of a manual clock, and publish what they count. The metrics
-are read every minute, and promtool evaluates the alerts of the documentation on them.
+Caches in one or two workers serve a site for some minutes of a manual clock, and publish what they count. The limits of
+the rules are in ``test_problems`` and ``test_comparison``. For the alerts, the metrics are read every minute, and
+promtool evaluates the alerts of the documentation on them.
 """
 
 import io
@@ -14,17 +15,14 @@ from random import Random
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from tests.watch.scrape import Scrape
-from tests.watch.test_dashboard import dashboard
-from tests.watch.test_prometheus import ROOT, promtool
+from tests.watch.scrape import ROOT, Scrape, promtool
 from wheelcache import Cache, ManualClock
 from wheelcache.engine.codec import size_of
 from wheelcache.watch import publisher, site_commands
 from wheelcache.watch.console import show
+from wheelcache.watch.dashboard.dashboard import Dashboard
 from wheelcache.watch.event_log import CLEARED, Event, add_events
 from wheelcache.watch.prometheus import Collector
-
-__all__ = ["promtool"]
 
 pytestmark = pytest.mark.compiled
 
@@ -32,9 +30,14 @@ MINUTE = 60
 
 
 class PlantedSite:
-    """A site with one or two workers."""
+    """A site with one or two workers.
 
-    def __init__(self, folder, monkeypatch):
+    Args:
+        minutes: the minutes that a situation lasts.
+    """
+
+    def __init__(self, folder, monkeypatch, minutes):
+        self.minutes = minutes
         self.clock = ManualClock()
         self.workers = []
         self.random = Random(1)
@@ -44,62 +47,50 @@ class PlantedSite:
         self._monkeypatch = monkeypatch
 
     def start(self, workers=1, **options):
+        given = {"clock": self.clock, "jitter": 0, "figures_dir": self._folder / "figures", **options}
         for _ in range(workers):
             with self._monkeypatch.context() as patch:
                 # Each worker publishes as a process of its own.
                 patch.setattr(publisher, "_publishers", {})
-                given = {
-                    "clock": self.clock,
-                    "jitter": 0,
-                    "figures_dir": self._folder / "figures",
-                }
-                self.workers.append(Cache("pages", **given, **options))
+                self.workers.append(Cache("pages", **given))
 
     def stop(self):
         while self.workers:
             self.workers.pop().close()
 
-    def deploy(self, **options):
+    def deploy(self):
         """Replace all workers by those of another release."""
         number = len(self.workers)
-        release = self._time(), f"r{next(self.numbers)}"
-        self._write(lambda db: db.execute("INSERT INTO releases VALUES (?, ?)", release))
+        release = self._publication.recorder.time(), f"r{next(self.numbers)}"
+        self._publication.publisher.file.write(lambda db: db.execute("INSERT INTO releases VALUES (?, ?)", release))
         self.stop()
-        self.start(number, **options)
+        self.start(number)
 
     def clear(self, operator):
         """Clear the cache in all workers as the dashboard does, at the time of the manual clock."""
-        event = Event.of(CLEARED, self._time(), cache="pages", subject=operator)
-        self._write(lambda db: add_events(db, [event]))
+        event = Event.of(CLEARED, self._publication.recorder.time(), cache="pages", subject=operator)
+        self._publication.publisher.file.write(lambda db: add_events(db, [event]))
         for worker in self.workers:
             worker.clear()
 
-    def _time(self):
-        return self.workers[0].engine.observed.observer.publication.recorder.time()
-
-    def _write(self, write):
-        self.workers[0].engine.observed.observer.publication.publisher.file.write(write)
+    @property
+    def _publication(self):
+        return self.workers[0].engine.observed.observer.publication
 
     def serve(self, minutes, *visits):
-        """Let all workers serve the same traffic.
-
-        Args:
-            visits: functions of a worker, each called every second.
-        """
+        """Let all workers serve the same traffic: ``visits`` are functions of a worker, each called every second."""
         for _ in range(minutes):
             for _ in range(MINUTE):
                 for worker in self.workers:
                     for visit in visits:
                         visit(worker)
                 self.clock.advance(1)
-            self.scrape()
+            self.scrapes.append(self._scrape() if self.minutes > LONG else None)
 
-    def scrape(self):
+    def _scrape(self):
         registry = CollectorRegistry()
         registry.register(Collector(lambda: self.workers))
-        self.scrapes.append(Scrape(generate_latest(registry).decode()).values)
-
-    # Views.
+        return Scrape(generate_latest(registry).decode()).values
 
     def view(self, name, number, *, keys=20, ttl=None, fails=0.0, then=None, tags=()):
         """Return a function that looks up entries of a view: ``number`` of ``keys`` entries, of which a share ``fails``
@@ -126,17 +117,14 @@ class PlantedSite:
         """Return a function that calls ``visit`` in a share of the seconds."""
         return lambda worker: visit(worker) if self.random.random() < share else None
 
-    # Verdicts.
-
-    def on_page(self):
-        return dashboard(self.workers[0]).figures()["headline"]
-
-    def in_terminal(self):
+    def verdicts(self):
+        """Return the first line of the page and that of the terminal."""
         out = io.StringIO()
         show(site_commands.figures(self.workers[:1]), out)
-        return out.getvalue().splitlines()[0].rstrip()
+        page = Dashboard("a site", lambda: self.workers[:1], lambda name: []).figures()
+        return page["headline"], out.getvalue().splitlines()[0].rstrip()
 
-    def alerts(self, promtool):
+    def alerts(self):
         """Return the names and groups of the alerts that fire."""
         series = defaultdict(lambda: ["_"] * len(self.scrapes))
         for place, values in enumerate(self.scrapes):
@@ -145,32 +133,28 @@ class PlantedSite:
                 series[f'{name}{{job="site",{described}}}'][place] = repr(float(value))
         at = f"{len(self.scrapes) - 1}m"
         query = {"expr": 'count by (alertname, group) (ALERTS{alertstate="firing"})', "eval_time": at}
-        document = {
-            "rule_files": [str(ROOT / "docs/prometheus-alerts.yml")],
-            "evaluation_interval": "1m",
-            "tests": [
-                {
-                    "interval": "1m",
-                    "input_series": [{"series": name, "values": " ".join(values)} for name, values in series.items()],
-                    "promql_expr_test": [{**query, "exp_samples": []}],
-                }
-            ],
+        test = {
+            "interval": "1m",
+            "input_series": [{"series": name, "values": " ".join(values)} for name, values in series.items()],
+            "promql_expr_test": [{**query, "exp_samples": []}],
         }
+        alerts = str(ROOT / "docs/prometheus-alerts.yml")
         # JSON is YAML.
         rules = self._folder / "rules.test.yml"
-        rules.write_text(json.dumps(document))
+        rules.write_text(json.dumps({"rule_files": [alerts], "evaluation_interval": "1m", "tests": [test]}))
         _, said = promtool("test", "rules", str(rules))
         assert ("SUCCESS" in said) != ("got:" in said), said
         labels = re.findall(r"\{([^}]*)\}", said.partition("got:")[2])
         found = [dict(re.findall(r'(\w+)="([^"]*)"', each)) for each in labels]
-        return sorted((each["alertname"].removeprefix("Wheelcache"), each.get("group")) for each in found)
+        return [(each["alertname"].removeprefix("Wheelcache"), each.get("group")) for each in found]
 
 
 @pytest.fixture
-def site(tmp_path, monkeypatch):
-    made = PlantedSite(tmp_path, monkeypatch)
-    yield made
-    made.stop()
+def plant(tmp_path, monkeypatch):
+    made = []
+    yield lambda minutes: made.append(PlantedSite(tmp_path, monkeypatch, minutes)) or made[-1]
+    for each in made:
+        each.stop()
 
 
 def others(site):
@@ -181,62 +165,28 @@ def others(site):
 # Each situation returns the beginning of the verdict, or None.
 
 
-def half_of_the_loads_of_a_view_fail(site):
-    site.start()
-    site.serve(14, *others(site), site.view("product", 2, ttl=2, fails=0.49))
-    return "Cache 'pages', product: "
-
-
-def a_tenth_of_the_loads_of_a_view_fails(site):
-    site.start()
-    site.serve(14, *others(site), site.view("product", 5, ttl=1, fails=0.1))
-    return "Cache 'pages', product: "
-
-
 def all_loads_of_a_rare_view_fail(site):
     site.start()
-    site.serve(14, *others(site), site.now_and_then(0.2, site.view("product", 1, fails=1.0)))
+    site.serve(site.minutes, *others(site), site.now_and_then(0.2, site.view("product", 1, fails=1.0)))
     return "Cache 'pages', product: 100% of loads have failed for "
 
 
 def a_view_fails_in_one_of_two_workers(site):
     site.start(2)
     failing, good = site.view("product", 2, ttl=2, fails=1.0), site.view("product", 2, ttl=2)
-    site.serve(14, *others(site), lambda worker: (failing if worker is site.workers[1] else good)(worker))
+    site.serve(site.minutes, *others(site), lambda worker: (failing if worker is site.workers[1] else good)(worker))
     return "Cache 'pages', product: "
 
 
-def before_and_after(site, before, after, *, minutes=12, workers=1):
+def before_and_after(site, before, after, *, workers=1):
     site.start(workers)
-    site.serve(12, *others(site), before)
+    site.serve(site.minutes, *others(site), before)
     site.deploy()
-    site.serve(minutes, *others(site), after)
-
-
-def a_release_deletes_what_it_has_stored(site):
-    def delete(worker, key):
-        if site.random.random() < 0.4:
-            worker.delete(key)
-
-    def rarely_delete(worker, key):
-        if site.random.random() < 0.03:
-            worker.delete(key)
-
-    before = site.view("product", 5, then=rarely_delete)
-    before_and_after(site, before, site.view("product", 5, then=delete))
-    return "Cache 'pages', product: misses rose from "
+    site.serve(site.minutes, *others(site), after)
 
 
 def a_release_shortens_the_lifetime(site):
     before_and_after(site, site.view("product", 5, ttl=400), site.view("product", 5, ttl=30))
-    return "Cache 'pages', product: misses rose from "
-
-
-def a_release_makes_keys_that_are_never_read_again(site):
-    def visit(worker):
-        site.view(f"product:{next(site.numbers)}", 3)(worker)
-
-    before_and_after(site, site.view("product", 3, ttl=120), visit, minutes=20)
     return "Cache 'pages', product: misses rose from "
 
 
@@ -247,131 +197,77 @@ def a_release_drops_a_tag_in_both_workers(site):
     return "Cache 'pages', product: misses rose from "
 
 
-def three_fifths_of_the_entries_fit(site):
-    site.start(max_entries=60)
-    site.serve(18, site.view("product", 5, keys=100))
-    return "Cache 'pages' is too small: "
-
-
-def a_third_of_the_entries_fits(site):
-    site.start(max_entries=60)
-    site.serve(18, site.view("product", 4, keys=200))
-    return "Cache 'pages' is too small: "
-
-
 def half_of_the_bytes_fit(site):
     site.start(max_weight=10_000, weigher=size_of)
-    site.serve(18, site.view("product", 5, keys=80))
+    site.serve(site.minutes + 6, site.view("product", 5, keys=80))
     return "Cache 'pages' is too small: "
 
 
 def entries_of_two_workers_do_not_fit(site):
     site.start(2, max_entries=50)
-    site.serve(18, site.view("product", 2, keys=100))
+    site.serve(site.minutes + 6, site.view("product", 2, keys=100))
     return "Cache 'pages' is too small: "
-
-
-def the_first_start(site):
-    site.start()
-    site.serve(3, *others(site), site.view("product", 10, keys=2000))
 
 
 def a_restart_empties_the_cache(site):
     before = site.view("product", 10, keys=1000)
-    before_and_after(site, before, before, minutes=3)
-
-
-def a_restart_empties_both_workers(site):
-    before = site.view("product", 5, keys=500)
-    before_and_after(site, before, before, minutes=14, workers=2)
-
-
-def an_operator_clears_the_cache(site):
-    view = site.view("product", 10, keys=1000)
-    site.start()
-    site.serve(12, *others(site), view)
-    site.workers[0].clear()
-    site.serve(2, *others(site), view)
+    before_and_after(site, before, before)
 
 
 def an_operator_clears_the_cache_after_a_release(site):
     view = site.view("product", 10, keys=1000)
-    before_and_after(site, view, view, minutes=12)
+    before_and_after(site, view, view)
     site.clear("maria")
     site.serve(2, *others(site), view)
-
-
-def a_look_up_now_and_then(site):
-    site.start(max_entries=60)
-    site.serve(20, site.now_and_then(0.01, site.view("product", 1, keys=10_000)))
 
 
 def no_look_up_after_a_busy_day(site):
     site.start(max_entries=60)
     site.serve(6, *others(site), site.view("product", 5, keys=100, fails=0.2))
-    site.serve(16)
+    site.serve(site.minutes + 2)
 
 
 def a_failure_now_and_then(site):
     site.start()
-    site.serve(20, site.now_and_then(0.01, site.view("product", 1, fails=0.5, keys=10_000)))
+    site.serve(site.minutes, site.now_and_then(0.01, site.view("product", 1, fails=0.5, keys=10_000)))
 
 
-def few_look_ups_after_a_release(site):
-    night = site.now_and_then(0.02, site.view("product", 1, keys=500))
-    before_and_after(site, site.view("product", 5), night, minutes=16)
-
-
-SITUATIONS = [
-    (half_of_the_loads_of_a_view_fail, ("LoadsFail", "product")),
-    (a_tenth_of_the_loads_of_a_view_fails, ("LoadsFail", "product")),
-    (all_loads_of_a_rare_view_fail, ("LoadsFail", "product")),
-    (a_view_fails_in_one_of_two_workers, ("LoadsFail", "product")),
-    (a_release_deletes_what_it_has_stored, ("MissesRose", "product")),
-    (a_release_shortens_the_lifetime, ("MissesRose", "product")),
-    (a_release_makes_keys_that_are_never_read_again, ("MissesRose", "product")),
-    (a_release_drops_a_tag_in_both_workers, ("MissesRose", "product")),
-    (three_fifths_of_the_entries_fit, ("TooSmall", None)),
-    (a_third_of_the_entries_fits, ("TooSmall", None)),
-    (half_of_the_bytes_fit, ("TooSmall", None)),
-    (entries_of_two_workers_do_not_fit, ("TooSmall", None)),
-    (the_first_start, None),
-    (a_restart_empties_the_cache, None),
-    (a_restart_empties_both_workers, None),
-    (an_operator_clears_the_cache, None),
-    (an_operator_clears_the_cache_after_a_release, None),
-    (a_look_up_now_and_then, None),
-    (no_look_up_after_a_busy_day, None),
-    (a_failure_now_and_then, None),
-    (few_look_ups_after_a_release, None),
-]
-
+ALERTS = {
+    all_loads_of_a_rare_view_fail: ("LoadsFail", "product"),
+    a_view_fails_in_one_of_two_workers: ("LoadsFail", "product"),
+    a_release_shortens_the_lifetime: ("MissesRose", "product"),
+    a_release_drops_a_tag_in_both_workers: ("MissesRose", "product"),
+    half_of_the_bytes_fit: ("TooSmall", None),
+    entries_of_two_workers_do_not_fit: ("TooSmall", None),
+    a_restart_empties_the_cache: None,
+    an_operator_clears_the_cache_after_a_release: None,
+    no_look_up_after_a_busy_day: None,
+    a_failure_now_and_then: None,
+}
 
 SEPARATE = [a_release_drops_a_tag_in_both_workers, entries_of_two_workers_do_not_fit]
 """Situations in which a worker also keeps missing values of the other: see ``separate_entries``."""
 
+SHORT, LONG = 4, 10
 
-@pytest.mark.parametrize(("situation", "alert"), SITUATIONS, ids=[each.__name__ for each, _ in SITUATIONS])
-def test_the_verdict_on_a_situation_is_right_on_the_page_in_the_terminal_and_in_the_alerts(
-    site, promtool, situation, alert
-):
-    expected = situation(site)
+
+@pytest.mark.parametrize("situation", ALERTS, ids=lambda each: each.__name__)
+def test_the_verdict_on_a_situation_is_right_on_the_page_and_in_the_terminal(plant, situation):
+    site = plant(SHORT)
+    begins = situation(site)
     site.clock.advance(5)
-    if expected is None:
-        assert (site.on_page(), site.in_terminal()) == ("No problem in the last minute",) * 2
-        assert site.alerts(promtool) == []
-    else:
-        assert site.on_page().startswith(expected)
-        assert site.in_terminal().startswith(expected)
-        assert (", and 1 more problem" in site.on_page()) == (situation in SEPARATE)
-        assert " more problems" not in site.on_page()
-        assert alert in site.alerts(promtool)
+    for verdict in site.verdicts():
+        assert verdict.startswith(begins or "No problem in the last minute")
+    assert (", and 1 more problem" in site.verdicts()[0]) == (situation in SEPARATE)
+    if situation is a_release_shortens_the_lifetime:
+        assert re.fullmatch(r".* to \d+% since release r0, all because of expired entries", site.verdicts()[0])
 
 
-def test_the_verdict_on_a_bad_release_names_the_release_and_the_cause(site):
-    a_release_shortens_the_lifetime(site)
-    verdict = (
-        r"Cache 'pages', product: misses rose from [\d.]+% to \d+% since release r0, all because of expired entries"
-    )
-    assert re.fullmatch(verdict, site.on_page())
-    assert re.fullmatch(verdict, site.in_terminal())
+@pytest.mark.servers
+@pytest.mark.parametrize("situation", ALERTS, ids=lambda each: each.__name__)
+def test_the_alerts_give_the_same_verdict(plant, situation):
+    site = plant(LONG + 4)
+    situation(site)
+    site.clock.advance(5)
+    found, expected = site.alerts(), ALERTS[situation]
+    assert found == [] if expected is None else expected in found

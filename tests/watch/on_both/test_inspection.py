@@ -86,15 +86,6 @@ def test_values_are_never_sent(site, clock):
         assert "a secret value" not in json.dumps(search(site, clock, **fields))
 
 
-def test_an_inspector_who_is_no_operator_finds_entries_and_deletes_none(make_site, clock):
-    site = make_site(grant={"inspect"})
-    key = stored_key(site, clock)
-    assert search(site, clock, text=key)["rows"][0][1] == "present"
-    assert press(site, INSPECT, {**DELETE, "text": key})[0] == 403
-    clock.advance(2 * INTERVAL)
-    assert site.cache.get("k") == "v"
-
-
 def test_a_cache_that_does_not_publish_cannot_be_inspected(make_site):
     site = make_site(figures_dir=None)
     for fields in (FIND, DELETE, {**FIND, "action": "sample"}):
@@ -120,9 +111,3 @@ def test_bad_input_is_an_error_that_says_what_to_give(site, fields, error):
     assert status == 400
     assert answer["error"].startswith(error)
     assert events(site) == []
-
-
-def test_an_unknown_cache_and_an_unknown_search_are_404(site):
-    assert press(site, INSPECT, {**FIND, "cache": "other"}) == (404, {"error": "There is no cache 'other'"})
-    for fields in ({}, {"token": "x"}, {"token": "x" * 100_000}, {"token": "' OR 1=1"}):
-        assert press(site, ANSWERS, fields) == (404, {"error": "This search is over: repeat it"})

@@ -136,123 +136,66 @@ def test_a_login_url_that_is_no_page_is_a_warning_if_the_site_has_the_dashboard(
 
 
 ALIASES = {"default": False, "machine": True, "over redis": True, "over locmem": False, "redis": True}
+CONSTANCE = {"CONSTANCE_BACKEND": "constance.backends.database.DatabaseBackend"}
+AXES = {"AXES_HANDLER": "axes.handlers.cache.AxesCacheHandler"}
+THROTTLED = {"REST_FRAMEWORK": {"DEFAULT_THROTTLE_RATES": {"user": "10/min", "anon": None}}}
+MAINTENANCE = {"MAINTENANCE_MODE_STATE_BACKEND": "maintenance_mode.backends.CacheBackend"}
 
-
-@pytest.mark.parametrize(("name", "is_right"), ALIASES.items())
-@pytest.mark.parametrize("app", ["django_ratelimit", "ratelimit", None, "axes"])
-def test_rate_limits_and_failed_logins_in_a_cache_of_each_process_are_a_warning(installed, app, name, is_right):
-    apps = settings.INSTALLED_APPS if app is None else installed(app)
-    if app == "axes":
-        told, hint = "django-axes counts failed logins", "AXES_CACHE"
-        given = {"AXES_HANDLER": "axes.handlers.cache.AxesCacheHandler", hint: name}
-        off = {**given, "AXES_HANDLER": "axes.handlers.database.AxesDatabaseHandler"}
-        # It is not known to be used.
-        assert sharing_warnings(**given) == []
-    else:
-        told, hint = "django-ratelimit counts", "RATELIMIT_USE_CACHE"
-        given = {hint: name}
-        off = {**given, "RATELIMIT_ENABLE": False}
-    found = sharing_warnings(**given, INSTALLED_APPS=apps)
-    assert len(found) == (not is_right)
-    for each in found:
-        assert f"{told} in the cache {name!r}" in each.msg
-        assert hint in each.hint
-    assert sharing_warnings(**off, INSTALLED_APPS=apps) == []
-
-
-def test_rate_limits_are_in_the_default_cache_unless_told_otherwise(installed):
-    assert len(sharing_warnings(INSTALLED_APPS=installed("django_ratelimit"))) == 1
-
-
-def named(setting, **others):
-    """Return the settings of a package by the alias of its cache."""
-    return lambda alias: {setting: alias, **others}
-
-
-# Each app, its settings for an alias, and settings with which it uses no cache.
-ON_DATABASE = {
-    "constance": (
-        named("CONSTANCE_DATABASE_CACHE_BACKEND", CONSTANCE_BACKEND="constance.backends.database.DatabaseBackend"),
-        {"CONSTANCE_BACKEND": "constance.backends.redisd.RedisBackend", "CONSTANCE_DATABASE_CACHE_BACKEND": "default"},
-    ),
-    "constance.backends.database": (
-        named("CONSTANCE_DATABASE_CACHE_BACKEND", CONSTANCE_BACKEND="constance.backends.database.DatabaseBackend"),
-        {"CONSTANCE_BACKEND": "constance.backends.database.DatabaseBackend"},
-    ),
-    "waffle": (named("WAFFLE_CACHE_NAME"), None),
-    "cachalot": (named("CACHALOT_CACHE"), {"CACHALOT_ENABLED": False}),
-    "solo": (named("SOLO_CACHE"), {}),
-    "dynamic_preferences": (
-        lambda alias: {"DYNAMIC_PREFERENCES": {"CACHE_NAME": alias}},
+PACKAGES = [
+    # The app; the setting that has the alias of its cache, with the name of a key; other settings with which it uses a
+    # cache; whether it uses the default one without the setting; and settings with which it uses none.
+    ("django_ratelimit", "RATELIMIT_USE_CACHE", {}, True, {"RATELIMIT_ENABLE": False}),
+    ("ratelimit", "RATELIMIT_USE_CACHE", {}, True, {"RATELIMIT_ENABLE": False}),
+    ("axes", "AXES_CACHE", AXES, True, {"AXES_HANDLER": "axes.handlers.database.AxesDatabaseHandler"}),
+    ("constance", "CONSTANCE_DATABASE_CACHE_BACKEND", CONSTANCE, False, {"CONSTANCE_BACKEND": "constance.memory"}),
+    ("constance.backends.database", "CONSTANCE_DATABASE_CACHE_BACKEND", CONSTANCE, False, CONSTANCE),
+    ("waffle", "WAFFLE_CACHE_NAME", {}, True, None),
+    ("cachalot", "CACHALOT_CACHE", {}, True, {"CACHALOT_ENABLED": False}),
+    ("solo", "SOLO_CACHE", {}, False, {}),
+    (
+        "dynamic_preferences",
+        "DYNAMIC_PREFERENCES CACHE_NAME",
+        {},
+        True,
         {"DYNAMIC_PREFERENCES": {"ENABLE_CACHE": False}},
     ),
-    "extra_settings": (named("EXTRA_SETTINGS_CACHE_NAME"), None),
-    "sorl.thumbnail": (
-        named("THUMBNAIL_CACHE"),
-        {"THUMBNAIL_KVSTORE": "sorl.thumbnail.kvstores.redis_kvstore.KVStore"},
-    ),
-}
-IN_CACHE = {
-    "wagtailcache": (named("WAGTAIL_CACHE_BACKEND"), {"WAGTAIL_CACHE": False}),
-    "django_select2": (named("SELECT2_CACHE_BACKEND"), None),
-    "django_cron": (
-        named("DJANGO_CRON_CACHE"),
-        {"DJANGO_CRON_LOCK_BACKEND": "django_cron.backends.lock.file.FileLock"},
-    ),
-    "django_q": (lambda alias: {"Q_CLUSTER": {"cache": alias}}, None),
-    "django_celery_results": (
-        named("CELERY_CACHE_BACKEND", CELERY_RESULT_BACKEND="django-cache"),
+    ("extra_settings", "EXTRA_SETTINGS_CACHE_NAME", {}, True, None),
+    ("sorl.thumbnail", "THUMBNAIL_CACHE", {}, True, {"THUMBNAIL_KVSTORE": "sorl.thumbnail.kvstores.redis_kvstore"}),
+    ("wagtailcache", "WAGTAIL_CACHE_BACKEND", {}, True, {"WAGTAIL_CACHE": False}),
+    ("django_select2", "SELECT2_CACHE_BACKEND", {}, True, None),
+    ("django_cron", "DJANGO_CRON_CACHE", {}, True, {"DJANGO_CRON_LOCK_BACKEND": "django_cron.backends.lock.file"}),
+    ("django_q", "Q_CLUSTER cache", {}, True, None),
+    (
+        *("django_celery_results", "CELERY_CACHE_BACKEND", {"CELERY_RESULT_BACKEND": "django-cache"}, True),
         {"CELERY_RESULT_BACKEND": "django-db"},
     ),
-}
+    ("allauth.account", None, {}, True, {"ACCOUNT_RATE_LIMITS": False}),
+    ("rest_framework", None, THROTTLED, True, {"REST_FRAMEWORK": {"DEFAULT_THROTTLE_RATES": {"user": None}}}),
+    ("rest_framework", None, {"REST_FRAMEWORK": {"DEFAULT_THROTTLE_CLASSES": ["x"]}}, True, {}),
+    ("maintenance_mode", None, MAINTENANCE, True, {}),
+]
 
 
-@pytest.mark.parametrize("app", [*ON_DATABASE, *IN_CACHE])
-def test_packages_that_need_a_shared_cache_are_named_with_the_alias_that_they_use(installed, app):
-    given, off = {**ON_DATABASE, **IN_CACHE}[app]
+@pytest.mark.parametrize(("app", "setting", "given", "has_default", "off"), PACKAGES)
+def test_a_package_that_needs_a_shared_cache_is_named_with_the_alias_that_it_uses(
+    installed, app, setting, given, has_default, off
+):
     apps = installed(app)
-    for name, is_right in ALIASES.items():
-        found = sharing_warnings(**given(name), INSTALLED_APPS=apps)
-        assert len(found) == (not is_right), name
-        for each in found:
-            assert f"the cache {name!r}" in each.msg
-            assert next(iter(given(name))) in each.hint
-            assert "HostCache" in each.hint
-    assert sharing_warnings(**given("default")) == []
-    if off is not None:
-        assert sharing_warnings(**off, INSTALLED_APPS=apps) == []
+    for used, is_right in ALIASES.items() if setting else ():
+        name, _, key = setting.partition(" ")
+        found = sharing_warnings(**given, **{name: {key: used} if key else used}, INSTALLED_APPS=apps)
+        assert len(found) == (not is_right), used
+        assert all(f"the cache {used!r}" in each.msg and name in each.hint for each in found)
+    found = sharing_warnings(**given, INSTALLED_APPS=apps)
+    assert ["the cache 'default'" in each.msg for each in found] == [True] * has_default
+    assert off is None or sharing_warnings(**off, INSTALLED_APPS=apps) == []
 
 
-BY_DEFAULT = {
-    "waffle": {},
-    "cachalot": {},
-    "dynamic_preferences": {},
-    "extra_settings": {},
-    "sorl.thumbnail": {"THUMBNAIL_CACHE": "missing"},
-    "wagtailcache": {},
-    "django_select2": {},
-    "django_cron": {},
-    "django_q": {},
-    "allauth.account": {},
-    "rest_framework": {"REST_FRAMEWORK": {"DEFAULT_THROTTLE_RATES": {"user": "10/min", "anon": None}}},
-    "maintenance_mode": {"MAINTENANCE_MODE_STATE_BACKEND": "maintenance_mode.backends.CacheBackend"},
-}
+def test_a_setting_shows_the_use_of_a_package_that_needs_no_app():
+    assert len(sharing_warnings(RATELIMIT_USE_CACHE="default")) == 1
+    assert sharing_warnings(AXES_CACHE="default", **AXES) == []
 
 
-@pytest.mark.parametrize("app", BY_DEFAULT)
-def test_packages_without_a_setting_of_the_alias_use_the_default_cache(installed, app):
-    (warning,) = sharing_warnings(**BY_DEFAULT[app], INSTALLED_APPS=installed(app))
-    assert "the cache 'default'" in warning.msg
-
-
-@pytest.mark.parametrize(
-    ("app", "given"),
-    [
-        ("allauth.account", {"ACCOUNT_RATE_LIMITS": False}),
-        ("rest_framework", {}),
-        ("rest_framework", {"REST_FRAMEWORK": {"DEFAULT_THROTTLE_RATES": {"user": None}}}),
-        ("maintenance_mode", {}),
-    ],
-)
-def test_packages_that_do_not_use_their_counters_are_not_named(installed, app, given):
-    assert sharing_warnings(**given, INSTALLED_APPS=installed(app)) == []
+def test_an_alias_that_does_not_exist_is_the_default_for_some_packages(installed):
+    assert len(sharing_warnings(INSTALLED_APPS=installed("sorl.thumbnail"), THUMBNAIL_CACHE="missing")) == 1
+    assert sharing_warnings(INSTALLED_APPS=installed("waffle"), WAFFLE_CACHE_NAME="missing") == []

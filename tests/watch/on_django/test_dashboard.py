@@ -1,7 +1,6 @@
 """The dashboard in Django: which users get in, and other middleware. The rest is in ``tests/backends``."""
 
 import asyncio
-import logging
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +13,6 @@ from django.core.exceptions import ImproperlyConfigured, PermissionDenied
 from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.test import AsyncClient, Client, override_settings
-from django.test.utils import override_script_prefix
 from django.urls import include, path, reverse
 from django.utils.deprecation import MiddlewareMixin
 
@@ -271,25 +269,7 @@ def test_migrate_creates_the_permissions_and_no_table_and_other_commands_run_as_
     assert done.stdout.splitlines() == ["view_figures operate inspect", "", "False False", "True False", "False True"]
 
 
-@pytest.mark.parametrize("with_database", [True, False])
-def test_without_users_or_a_database_the_app_needs_neither(tmp_path, with_database):
-    script = 'call_command("check", fail_level="INFO", verbosity=0)\n'
-    script += 'call_command("migrate", verbosity=0)\n' if with_database else ""
-    script += 'call_command("makemigrations", check_changes=True, dry_run=True, verbosity=0)\nprint("done")'
-    done = run_site(script, tmp_path / "site.sqlite3" if with_database else "", "")
-    assert done.stdout.endswith("done\n"), done.stderr
-
-
 # Contents and actions.
-
-
-def test_the_title_is_the_address_of_the_site(settings):
-    settings.ALLOWED_HOSTS = ["example.org"]
-    staff = client("operator", host="example.org:8000")
-    assert staff.get(READS[1]).json()["title"] == "example.org:8000"
-    with override_script_prefix("/shop/"):
-        assert staff.get(READS[1]).json()["title"] == "example.org:8000/shop"
-        assert "<title>Caches of example.org:8000/shop" in staff.get(PAGE).text
 
 
 def test_every_cache_of_the_settings_is_shown_also_those_that_were_not_used():
@@ -303,21 +283,6 @@ def test_every_cache_of_the_settings_is_shown_also_those_that_were_not_used():
     engine(caches["default"]).engine.observed.observer.publication.run_now()
     total = client("operator").get(READS[1]).json()["caches"][0]["total"]
     assert (total["hits"], total["misses"], total["entries"]) == (1, 1, 1)
-
-
-def test_clearing_copies_leaves_what_they_are_copies_of():
-    caches["tiered"].set("k", "v")
-    assert caches["tiered"].get("k") == "v"
-    assert press(client("operator"), ACTIONS[0], {"cache": "tiered"}).status_code == 200
-    assert len(engine(caches["tiered"])) == 0
-    assert caches["elsewhere"].get("k") == "v"
-
-
-def test_a_name_in_the_log_is_on_one_line(caplog, tmp_path):
-    caplog.set_level(logging.INFO, "wheelcache")
-    with site_settings(tmp_path, location="a\nb"):
-        assert press(client("operator\nroot"), ACTIONS[0], {"cache": "a\nb"}).status_code == 200
-    assert caplog.messages == [r"'operator\nroot' cleared the cache 'a\nb' from the dashboard"]
 
 
 def test_the_page_says_so_where_its_address_has_no_slash():

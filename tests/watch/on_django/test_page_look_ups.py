@@ -22,9 +22,7 @@ LOCMEM = "django.core.cache.backends.locmem.LocMemCache"
 KINDS = {
     "WheelCache": {},
     "WheelCache with FILL_WAIT": {"FILL_WAIT": 5},
-    "HostCache": {},
     "TieredCache": {"L2": "behind"},
-    "TieredCache with FILL_WAIT": {"L2": "behind", "FILL_WAIT": 5},
 }
 
 

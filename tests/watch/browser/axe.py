@@ -5,8 +5,9 @@ import subprocess
 import sys
 import zipfile
 from functools import cache
+from pathlib import Path
 
-from tests.conformance.sources import FETCHED
+FETCHED = Path(__file__).parents[3] / ".fetched"
 
 PACKAGE, VERSION = "axe-playwright-python", "0.1.8"
 """A package on PyPI that contains axe-core 4.12, without the packages that this one needs."""

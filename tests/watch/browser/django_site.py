@@ -1,16 +1,17 @@
-"""A Django site with users that log in, for a browser: ``python -m tests.browser.django_site`` makes its database.
+"""A Django site with users that log in, for a browser. ``python -m`` makes its database.
 
 Environment: ``BROWSER_TEST_DIRECTORY``, where that and the figures are.
 """
 
 import os
+import random
+import time
 from contextlib import suppress
 from pathlib import Path
 
 import django
 from django.conf import settings
 
-from tests.browser import traffic
 from tests.engines import engine
 from tests.watch.often import publish_often
 
@@ -20,6 +21,7 @@ LOGIN = """
 <form method="post">{% csrf_token %}{{ form }}<input type="hidden" name="next" value="{{ next }}"><button>Go</button>
 </form>
 """
+HOSTILE = "<img src=x onerror=alert(1)>"
 OPTIONS = {"JITTER": 0, "MAX_ENTRIES": 400, "FIGURES_DIR": DIRECTORY / "figures"}
 
 settings.configure(
@@ -30,7 +32,7 @@ settings.configure(
             "LOCATION": "atlas",
             "OPTIONS": {**OPTIONS, "MAX_BYTES": 4_000_000},
         },
-        "hostile": {"BACKEND": "wheelcache.django_backend.WheelCache", "LOCATION": traffic.HOSTILE, "OPTIONS": OPTIONS},
+        "hostile": {"BACKEND": "wheelcache.django_backend.WheelCache", "LOCATION": HOSTILE, "OPTIONS": OPTIONS},
         "copies": {
             "BACKEND": "wheelcache.django_backend.TieredCache",
             "LOCATION": "copies",
@@ -78,9 +80,15 @@ from django.urls import include, path  # noqa: E402
 publish_often()
 
 
+def load():
+    time.sleep(random.uniform(0.0005, 0.004))
+    return ["a city", random.random()]
+
+
 def visit(request):
-    """Use the cache like a site, and return the number of this process."""
-    traffic.visit(lambda key, load: cache.get_or_set(key, load, 120))
+    """Look up ten keys, a few of them often, and return the number of this process."""
+    for _ in range(10):
+        cache.get_or_set(f"city {int(random.paretovariate(0.6))}"[:12], load, 120)
     return state(request)
 
 

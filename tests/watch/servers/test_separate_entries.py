@@ -12,7 +12,7 @@ import pytest
 from tests.servers.process import ROOT, one_of_each_worker, running, two_workers_of
 from tests.waiting import PATIENCE, until
 
-SITE = "tests.servers.separate_site"
+SITE = "tests.watch.servers.separate_site"
 COMMANDS = {
     "django": ["-m", SITE, "wheelcache"],
     "flask": ["-m", "flask", "--app", f"{SITE}:application", "wheelcache"],
@@ -97,10 +97,9 @@ def test_values_that_only_the_other_worker_has_are_a_problem_at_run_time(serve, 
     assert "worker processes" not in site.log.read_text()
 
 
-@pytest.mark.parametrize("sessions", [True, False])
 @pytest.mark.parametrize("framework", COMMANDS)
-def test_with_a_host_cache_there_is_neither_a_problem_nor_a_line_in_the_log(serve, framework, sessions):
-    site = serve(framework, "HostCache", sessions=sessions)
+def test_with_a_host_cache_there_is_neither_a_problem_nor_a_line_in_the_log(serve, framework):
+    site = serve(framework, "HostCache", sessions=True)
     site.one("count")
     site.one("set")
     assert site.other("get")["found"] == 60

@@ -52,7 +52,9 @@ class CannedSite:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self):
                 name = self.path.split("?")[0].removeprefix("/wheelcache/")
-                if name == "":
+                if name == "/other":
+                    self.answer("text/html", b"a page of another site", policy={})
+                elif name == "":
                     page = site.dashboard.page(site.granted)
                     self.answer("text/html; charset=utf-8", page.encode())
                 elif name in ASSETS:
@@ -69,9 +71,9 @@ class CannedSite:
                 answer = site.answers.pop(0) if site.answers and not is_of_another else {"message": "Done."}
                 self.answer("application/json", json.dumps(answer).encode(), 400 if "error" in answer else 200)
 
-            def answer(self, kind, body, status=200):
+            def answer(self, kind, body, status=200, policy=HEADERS):
                 self.send_response(status)
-                for name, value in {**HEADERS, "Content-Type": kind, "Content-Length": str(len(body))}.items():
+                for name, value in {**policy, "Content-Type": kind, "Content-Length": str(len(body))}.items():
                     self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(body)

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from selenium.webdriver import Chrome, ChromeOptions, ChromeService
 
-from tests.browser.canned import CannedSite
-from tests.browser.page import SOON, Page
+from tests.watch.browser.canned import CannedSite
+from tests.watch.browser.page import SOON, Page
 
 BROWSER, DRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
 FLAGS = [

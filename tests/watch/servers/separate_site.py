@@ -1,7 +1,7 @@
 """A Django site and a Flask site for gunicorn whose state is in their cache.
 
 Environment: ``SITE``, as JSON: the framework, the class of the cache, whether it has sessions, and where to publish.
-``python -m tests.servers.separate_site ...`` is the ``manage.py`` of the Django site.
+``python -m tests.watch.servers.separate_site ...`` is the ``manage.py`` of the Django site.
 """
 
 import json

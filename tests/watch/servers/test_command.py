@@ -12,7 +12,6 @@ import time
 
 import pytest
 
-from tests.scripts import run
 from tests.servers.process import ROOT
 from tests.servers.sites import MANAGE, environment
 from tests.waiting import PATIENCE, until
@@ -148,57 +147,20 @@ def read(terminal, expected):
     return text
 
 
-def test_what_is_no_terminal_gets_the_whole_table_and_no_colours_whatever_the_environment_says(site):
-    done = site.run(FORCE_COLOR="1", TTY_COMPATIBLE="1")
-    assert done.returncode == 0
-    assert "\x1b" not in done.stdout
-    headline, headings, *_ = done.stdout.splitlines()
-    assert (headline.strip(), "hit ratio" in headings) == ("No problem in the last minute", True)
-    watching = site.run("--watch", FORCE_COLOR="1")
-    assert (watching.returncode, watching.stdout) == (1, "")
-
-
-@pytest.mark.pairs(full="site", of="site")
-@pytest.mark.parametrize(
-    ("options", "code", "complaint"),
-    [
-        (["--watch", "nan"], 2, "a number of seconds above 0, not 'nan'"),
-        (["get"], 2, "the following arguments are required: KEY"),
-        (["get", "--cache", "another", "--", "-a"], 1, "No worker has a cache 'another'"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
-)
-def test_usage_errors_and_failures_have_their_status(site, options, code, complaint):
-    done = site.run(*options)
-    assert (done.returncode, done.stdout) == (code, "")
-    assert complaint in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_the_help_of_a_command_lists_its_options(site):
-    done = site.run("get", "--help")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert " wheelcache get " in done.stdout
-    assert "--show-value" in done.stdout
-
-
 def test_from_the_terminal_entries_of_all_workers_are_seen_and_deleted(site):
     site.figures()
-    listed = site.run("keys", "*there")
-    assert (listed.returncode, listed.stderr) == (0, "")
-    (key,) = listed.stdout.split()
+    (key,) = site.run("keys", "*there").stdout.split()
     if site.framework == "django":
-        assert site.run("keys", "--cache", "default", "*there").stdout == listed.stdout
+        assert site.run("keys", "--cache", "default", "*there").stdout.split() == [key]
     workers = json.loads(site.run("get", "--cache", "site", key, "--json").stdout)["workers"]
     assert {each["pid"] for each in workers} == site.gets.keys()
-    assert all(each["found"] and each["type"] == "int" and "value" not in each for each in workers)
-    assert site.run("get", key, "--show-value").stdout.count(", int, value 1\n") == WORKERS
-    assert site.run("tags").returncode == 1
-    deleted = site.run("delete", key)
-    assert [line.partition(": ")[2] for line in deleted.stdout.splitlines()] == ["1 entry deleted"] * WORKERS
+    assert site.run("delete", key).stdout.count("1 entry deleted") == WORKERS
     gone = site.run("get", key)
-    assert gone.returncode == 1
-    assert "No worker has such an entry" in gone.stderr
+    assert (gone.returncode, "No worker has such an entry" in gone.stderr, "Traceback" in gone.stderr) == (
+        1,
+        True,
+        False,
+    )
     # The next test needs entries.
     pids = set()
     assert until(lambda: pids.add(site.ask(1, 0)) or len(pids) == WORKERS)
@@ -208,9 +170,6 @@ def test_from_the_terminal_a_cache_is_cleared_in_all_workers(site):
     """This test comes last for this site: it removes its entries."""
     before = site.figures()["caches"][0]
     assert before["total"]["entries"] > 0
-    done = site.run("clear", "--cache", "another")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert f"No worker has a cache 'another': there are {before['name']!r}." in done.stderr
     done = site.run("clear", "--cache", before["name"])
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(f"{before['name']!r}: asked {WORKERS} workers to remove {before['total']['entries']}")
@@ -253,34 +212,6 @@ def test_from_the_terminal_pages_are_purged_in_all_workers(framework, python, fl
     targets = [server.url.removeprefix("http://"), f"{server.url}/never", f"{server.url}/lasting/a"]
     assert events == [("cleared", user_name()), *(("purge", f"{user_name()}: {target}") for target in targets)]
     assert "The pages of pages: " in command().stdout
-    for given, complaint in (
-        (["purge", "/lasting/a"], "purge takes an absolute URL"),
-        (["purge", "example.com", "--cache", "site"], "No worker has a cache 'site'"),
-    ):
-        refused = command(*given)
-        assert (refused.returncode, refused.stdout) == (1, "")
-        assert complaint in refused.stderr
-
-
-@pytest.mark.parametrize("framework", MANAGE)
-def test_workers_that_are_recycled_and_killed_take_nothing_from_the_total(framework, python, fleet, tmp_path):
-    options = {"figures_dir": str(tmp_path / "figures")}
-    server = fleet(framework, "gunicorn with max_requests", **options)
-    pids = {server("look-up/5/1")["pid"] for _ in range(25)}
-    assert len(pids) > WORKERS, "gunicorn recycled none"
-
-    def counted():
-        # The view also sets, and its worker may have counted what came before the first look-up.
-        return [(each["total"]["hits"], each["total"]["misses"]) for each in published(options["figures_dir"])]
-
-    assert until(lambda: counted() == [(125, 25)], note=counted)
-    os.kill(server("pid")["pid"], signal.SIGKILL)
-    os.kill(server("pid")["pid"], signal.SIGKILL)
-    for _ in range(3):
-        server("look-up/5/1")
-    assert until(lambda: counted() == [(140, 28)], note=counted)
-    done = python(*MANAGE[framework], "--json", **environment(**options))
-    assert json.loads(done.stdout)["caches"][0]["total"]["hits"] == 140
 
 
 @pytest.mark.parametrize(
@@ -291,13 +222,7 @@ def test_workers_that_are_recycled_and_killed_take_nothing_from_the_total(framew
     ],
 )
 def test_an_app_without_our_cache_is_told(python, factory, complaint):
-    done = python("-m", "flask", f"--app=tests.servers.other_apps:{factory}", "wheelcache")
+    done = python("-m", "flask", f"--app=tests.watch.servers.other_apps:{factory}", "wheelcache")
     assert done.returncode == 1
     assert complaint in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_where_there_is_no_flask_caching_every_other_flask_command_works():
-    """An entry point that cannot be imported would break them all."""
-    code = "import sys; sys.modules['flask_caching'] = None; from flask.cli import main; main()"
-    assert "static" in run(code, "--app", "tests.servers.other_apps:without_any", "routes")

@@ -1,0 +1,1 @@
+from tests.servers.conftest import *  # noqa: F403
