@@ -23,14 +23,12 @@ ANSWER = ["none", {"a": [1]}, {"first": {"a": [1]}}, 7, 7, 8, True, True, None]
 def test_the_panel_shows_each_call_with_its_hits_and_misses_and_calls_have_their_results():
     done = run_python("-W", "error::RuntimeWarning", "-m", "tests.django_backend.toolbar_site")
     assert done.returncode == 0, done.stderr
-    for alias, visits in json.loads(done.stdout).items():
-        for visit in visits:
-            assert visit["answer"] == ANSWER
-            calls = visit["calls"]
-            assert [call["name"] for call in calls] == [name for name, _, _ in CALLS]
-            assert visit["hits"] == sum(hits for _, hits, _ in CALLS)
-            assert visit["misses"] == sum(misses for _, _, misses in CALLS)
-            assert {call["backend"].split()[0] for call in calls} == {alias}
-            # The arguments that only we take reach get_or_set.
-            assert calls[4]["kwargs"] == "{'tags': ()}"
-            assert visit["is_shown"]
+    for alias, visit in json.loads(done.stdout).items():
+        assert visit["answer"] == ANSWER
+        calls = visit["calls"]
+        assert [call["name"] for call in calls] == [name for name, _, _ in CALLS]
+        assert (visit["hits"], visit["misses"]) == (sum(each[1] for each in CALLS), sum(each[2] for each in CALLS))
+        assert {call["backend"].split()[0] for call in calls} == {alias}
+        # The arguments that only we take reach get_or_set.
+        assert calls[4]["kwargs"] == "{'tags': ()}"
+        assert visit["is_shown"]

@@ -45,7 +45,6 @@ def calls(request, alias):
     found.append(cache.get_or_set("computed", lambda: 7, tags=()))
     found += [cache.get("computed"), cache.incr("computed")]
     found += [cache.has_key("first"), cache.delete("first"), cache.get("first")]
-    cache.store.cache.delete(":1:computed")
     # The toolbar puts itself into pages only.
     return HttpResponse(f"<html><body><main>{json.dumps(found)}</main></body></html>")
 
@@ -72,4 +71,4 @@ if __name__ == "__main__":
     toolbars = []
     DebugToolbar._created.connect(lambda toolbar, **kwargs: toolbars.append(toolbar), weak=False)
     visitor = Client()
-    print(json.dumps({alias: [visited(alias) for _ in range(2)] for alias in ("default", "tiered")}))
+    print(json.dumps({alias: visited(alias) for alias in ("default", "tiered")}))
