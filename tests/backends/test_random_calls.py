@@ -8,7 +8,7 @@ from contextlib import suppress
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.backends.adapters import ADAPTERS, IN_PROCESS, use_clock
@@ -58,7 +58,6 @@ def answer(cache, name, arguments):
 
 @pytest.mark.deep
 @pytest.mark.parametrize("adapter", ADAPTERS.values(), ids=ADAPTERS)
-@settings(max_examples=150)
 @given(calls=st.lists(EXPIRING, max_size=30))
 def test_random_calls_have_the_answers_of_the_frameworks_own_cache(adapter, calls):
     clock = ManualClock(1000.0)
@@ -77,7 +76,6 @@ def test_random_calls_have_the_answers_of_the_frameworks_own_cache(adapter, call
 
 @pytest.mark.filterwarnings("ignore:.*:django.core.cache.CacheKeyWarning")
 @pytest.mark.parametrize("adapter", ADAPTERS.values(), ids=ADAPTERS)
-@settings(max_examples=100)
 @given(calls=st.lists(LASTING, max_size=30))
 def test_both_ways_have_the_same_results(adapter, calls):
     short = adapter.make()
