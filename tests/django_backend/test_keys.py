@@ -198,6 +198,15 @@ def test_the_keys_of_django_are_in_groups_without_their_prefix_and_version(make)
     assert groups(cache) == {"fragment side", "pages", "user", "sessions", ""}
 
 
+@pytest.mark.compiled
+def test_the_keys_of_the_first_eight_prefixes_of_a_store_are_in_groups(make):
+    for number in range(9):
+        cache = make(location="prefixes", KEY_PREFIX=f"p{number}")
+        cache.get("user:7")
+    found = engine(cache).stats().groups
+    assert {name: group.misses for name, group in found.items()} == {"user": 8, "": 1}
+
+
 @pytest.mark.parametrize("params", [{"KEY_FUNCTION": lambda key, *_: f"{key}:1"}, {"KEY_PREFIX": "shop:é"}])
 def test_a_key_of_another_form_is_in_no_group_since_it_may_show_the_key_of_a_session(make, params):
     cache = make(**params)
