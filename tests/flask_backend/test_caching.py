@@ -6,6 +6,7 @@ Flask-Caching's own tests run on it in ``tests/conformance``.
 
 import asyncio
 import gc
+import math
 import threading
 import weakref
 from unittest import mock
@@ -234,7 +235,7 @@ def test_a_negative_timeout_keeps_nothing_and_still_shares(site, in_thread):
 def test_a_value_that_is_not_kept_leaves_the_other_values_of_its_function(any_site):
     _, cache, _ = any_site
     computed = []
-    read = cache.memoize(lambda value: 100.0 if value else 0.0)(lambda value: computed.append(value) or value)
+    read = cache.memoize(lambda value: math.inf if value else 0.0)(lambda value: computed.append(value) or value)
     assert [read(1), read(0), read(1)] == [1, 0, 1]
     assert computed == [1, 0]
 
