@@ -101,18 +101,14 @@ def test_the_cache_is_looked_up_again_after_a_test_has_overridden_the_settings(s
         assert [load("a"), load("a")] == [[4], [4]]
 
 
-@pytest.mark.parametrize(
-    "argument", ["frozenset(names)", "(frozenset(names), 1)", "frozenset([frozenset(names), 'a'])"]
-)
-def test_a_set_has_the_same_text_in_every_process(tmp_path, argument):
+def test_a_set_has_the_same_text_in_every_process():
     """The order of a set differs between processes."""
     code = """
-    import sys
     from wheelcache.django_backend.memo_arguments import text_of
-    names = ["red", "green", "blue", "black"]
-    print(text_of(eval(sys.argv[1]), "load()"))
+    names = frozenset(["red", "green", "blue", "black"])
+    print([text_of(each, "load()") for each in (names, (names, 1), frozenset([names, "a"]))])
     """
-    outputs = {scripts.run(code, argument, env={**os.environ, "PYTHONHASHSEED": seed}) for seed in "12"}
+    outputs = {scripts.run(code, env={**os.environ, "PYTHONHASHSEED": seed}) for seed in "12"}
     assert len(outputs) == 1
 
 
