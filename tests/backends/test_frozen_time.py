@@ -1,6 +1,5 @@
 """Time that tests move: the same script has the same answers on a cache of the framework's own and on ours."""
 
-from datetime import timedelta
 from importlib.metadata import version
 
 import freezegun
@@ -71,35 +70,6 @@ def set_in_it(both, library):
         assert (both.get("b"), both.get("long")) == (after, 1)
 
 
-def moved_to_and_fro(both, library):
-    with library.freeze(FAR) as time_:
-        both.set("a", 1, 300)
-        both.set("b", 1, 300)
-        time_.move_to(FAR + timedelta(days=3650))
-        assert both.get("a") is None
-        time_.move_to(FAR)
-        assert both.get("b") == 1
-        time_.move_to(LONG_AGO)
-        both.set("a", 2, 10)
-        time_.shift(-3600)
-        assert both.get("a") == 2
-        time_.shift(3609)
-        assert both.get("a") == 2
-        time_.shift(2)
-        assert both.get("a") is None
-
-
-def nested(both, library):
-    with library.freeze(FAR):
-        both.set("a", 1, 300)
-        with library.freeze(FAR + timedelta(seconds=299)):
-            both.set("b", 1, 300)
-            assert both.get("a") == both.get("b") == 1
-        assert both.get("a") == both.get("b") == 1
-        with library.freeze(FAR + timedelta(seconds=300)):
-            assert (both.get("a"), both.get("b")) == (None, 1)
-
-
 def ticking(both, library):
     with library.freeze(FAR, tick=True) as time_:
         both.set("a", 1, 300)
@@ -133,7 +103,7 @@ OLD_CACHELIB = pytest.mark.skipif(
     tuple(map(int, version("cachelib").split(".")[:2])) < (0, 14),
     reason="this cachelib's SimpleCache adds no value in the place of an expired one",
 )
-SCRIPTS = (set_before, set_in_it, moved_to_and_fro, nested, ticking, pytest.param(every_method, marks=OLD_CACHELIB))
+SCRIPTS = (set_before, set_in_it, ticking, pytest.param(every_method, marks=OLD_CACHELIB))
 
 
 @pytest.mark.pairs

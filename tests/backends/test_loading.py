@@ -198,16 +198,6 @@ def test_a_none_is_kept_for_negative_ttl_and_other_values_for_their_timeout(make
     assert cache.ttl_left("key") == 100
 
 
-ALL = {"grace": LONG, "refresh_ahead": 0.5, "fail_safe": LONG, "load_timeout": LONG, "negative_ttl": 5}
-
-
-def test_a_timeout_that_is_over_at_once_stores_nothing_whatever_else_is_asked_for(make, ask):
-    cache, loader = make(), Loader("first", "second")
-    for expected in ("first", "second"):
-        assert ask(cache, loader, -1, **ALL) == expected
-        assert not cache.has("key")
-
-
 # The value decides.
 
 

@@ -6,11 +6,11 @@ import signal
 import pytest
 
 from tests.backends.adapters import WITH_ASYNC
-from tests.backends.test_memoize import ALL, SHARING
+from tests.backends.test_memoize import ALL
 from tests.backends.undecoded import CALLS, ERRORS, Moved, TimeLimit, load_while_three_wait
 from tests.flask_backend.conftest import BEFORE_2_5
 from tests.guests import needs
-from tests.waiting import PATIENCE, until, until_waiting
+from tests.waiting import until
 from wheelcache.django_backend import memoized_functions
 
 
@@ -100,19 +100,6 @@ def test_an_exception_that_is_not_about_the_value_passes_through_and_the_value_s
     assert undecoded() == []
 
 
-def test_the_figures_do_not_decrease_when_a_hit_is_taken_back(make, deploy, monkeypatch):
-    cache, read = make(), []
-    cache.set("key", Moved(1))
-    deploy()
-    monkeypatch.setattr(Moved, "meanwhile", lambda: read.append(cache.engine.stats()))
-    assert cache.get("key") is None
-    read.append(cache.engine.stats())
-    cache.set("key", "value")
-    cache.get("key")
-    read.append(cache.engine.stats())
-    assert [each.hits for each in read] == [1, 1, 1]
-
-
 # Values that pickle and do not unpickle. Whoever computes one has the object.
 
 
@@ -124,18 +111,6 @@ def test_callers_that_wait_for_a_value_that_is_not_decoded_load_their_own(make, 
     assert not cache.has("key")
     stats = cache.engine.stats()
     assert (stats.hits, stats.misses, stats.loads) == (0, 4, 4)
-
-
-@needs("fill_waits")
-def test_callers_that_wait_for_a_set_of_such_a_value_go_on_as_after_a_miss(make, deploy, in_thread):
-    cache = make(fill_wait=1000)
-    cache.get("key")
-    waiters = [in_thread(cache.get, "key", "default") for _ in range(2)]
-    until_waiting(2)
-    deploy()
-    cache.set("key", Moved(1))
-    assert [each.result(PATIENCE) for each in waiters] == ["default"] * 2
-    assert not cache.has("key")
 
 
 def test_a_stale_value_that_is_not_decoded_is_loaded_again_and_a_previous_one_is_none(make, deploy, clock):
@@ -205,20 +180,3 @@ def test_a_version_of_a_memoized_function_that_cannot_be_decoded_is_made_again(s
     before = len(runs)
     value()
     assert len(runs) == before
-
-
-@pytest.mark.parametrize("site", [name for name in SITES if name in SHARING], indirect=True)
-def test_callers_that_wait_for_such_a_result_compute_their_own(site, deploy, in_thread):
-    runs = []
-    deploy()
-
-    @site.memoize(60)
-    def value():
-        runs.append(1)
-        if len(runs) == 1:
-            until_waiting(3)
-        return Moved(1)
-
-    calls = [in_thread(site.anywhere(value)) for _ in range(4)]
-    assert [each.result(PATIENCE) for each in calls] == [Moved(1)] * 4
-    assert len(runs) == 4

@@ -7,19 +7,22 @@ from itertools import count
 import pytest
 from django.core.signals import request_finished, request_started
 from django.db import close_old_connections
+from django.test import override_settings
 from django.utils import timezone, translation
 
+from tests.guests import needs
 from wheelcache import Cache, ManualClock, caches
 from wheelcache.django_backend import WheelCache, stores
 from wheelcache.runtime.request_scope import end_request
 
 __all__ = [
     *("_end_of_the_request", "_forget_entries", "_forget_language_and_time_zone", "_open_connections"),
-    *("call", "clock", "make"),
+    *("any_site", "call", "clock", "make", "site"),
 ]
 
 BACKEND = "wheelcache.django_backend.WheelCache"
 LOCMEM = "django.core.cache.backends.locmem.LocMemCache"
+DUMMY = "django.core.cache.backends.dummy.DummyCache"
 
 
 def finish_request():
@@ -78,6 +81,51 @@ def make():
         return cls(next(_locations) if location is None else location, {"OPTIONS": options, **params})
 
     return make_backend
+
+
+# The settings of sites.
+
+
+def wheel(TIMEOUT=300, VERSION=1, KEY_PREFIX="", **options):
+    params = {"TIMEOUT": TIMEOUT, "VERSION": VERSION, "KEY_PREFIX": KEY_PREFIX}
+    return {"BACKEND": BACKEND, "LOCATION": next(_locations), "OPTIONS": {"JITTER": 0, **options}, **params}
+
+
+def locmem():
+    return {"BACKEND": LOCMEM, "LOCATION": next(_locations)}
+
+
+def tiered():
+    kind = "wheelcache.django_backend.TieredCache"
+    return {"BACKEND": kind, "LOCATION": next(_locations), "OPTIONS": {"L2": "second"}}
+
+
+@pytest.fixture
+def site(clock):
+    """Settings with these caches."""
+    with override_settings(CACHES={"default": wheel(), "other": wheel(TIMEOUT=10, VERSION=2, KEY_PREFIX="p")}):
+        yield
+
+
+@pytest.fixture(params=["memory", pytest.param("tiered", marks=needs("near_cache")), "locmem"])
+def any_site(request):
+    """Settings whose default cache is of each kind."""
+    kinds = {"memory": wheel, "tiered": tiered, "locmem": locmem}
+    with override_settings(CACHES={"default": kinds[request.param](), "second": locmem()}):
+        yield request.param
+
+
+class Counted:
+    """A function that counts its calls."""
+
+    __qualname__ = "Counted"
+
+    def __init__(self):
+        self.calls = []
+
+    def __call__(self, *args, **kwargs):
+        self.calls.append((args, kwargs))
+        return [len(self.calls)]
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from tests.waiting import PATIENCE, until
 
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_djangos_own_arguments_come_in_djangos_order_and_a_default_need_not_be_called(make, loop, asynchronous):
-    cache = make(TIMEOUT=50)
+    cache = make()
 
     def ask(*args):
         return loop(lambda: cache.aget_or_set(*args)) if asynchronous else cache.get_or_set(*args)
@@ -29,16 +29,6 @@ def test_djangos_own_arguments_come_in_djangos_order_and_a_default_need_not_be_c
     assert ask("not-kept", "now", 0) == "now"
     assert cache.get("value", version=2) == ["a"]
     assert (cache.get("none", "default"), "not-kept" in cache) == (None, False)
-
-
-def test_what_a_refresh_loads_is_packed_by_the_users_own_serializer_and_a_full_cache_evicts_for_it(make, clock):
-    cache = make({"SERIALIZER": "tests.django_backend.serializers.Json", "MAX_ENTRIES": 4})
-    assert cache.get_or_set("key", lambda: {"a": (1,)}, 10, grace=20) == {"a": [1]}
-    clock.advance(15)
-    cache.set_many(dict.fromkeys("abc", 1))
-    cache.get_or_set("key", lambda: {"a": (2,)}, 10, grace=20)
-    assert until(lambda: cache.get("key") == {"a": [2]})
-    assert len(engine(cache)) <= 4
 
 
 # The state of the thread that runs a loader
@@ -60,27 +50,34 @@ IN_A_THREAD = ["grace", "refresh_ahead", "load_timeout"]
 
 
 @pytest.mark.parametrize("how", IN_A_THREAD)
-def test_the_language_and_the_time_zone_of_the_request_are_active_in_the_loader(make, clock, how):
-    def loader():
-        return threading.get_ident(), translation.get_language(), timezone.get_current_timezone_name()
+def test_the_language_the_time_zone_and_the_urls_of_the_request_are_active_in_the_loader(make, clock, how):
+    def look():
+        place = [get_script_prefix(), get_urlconf(), timezone.get_current_timezone_name(), translation.get_language()]
+        return place, threading.get_ident()
 
-    for language, zone in (("de", "Asia/Tokyo"), ("fr", "Europe/Paris")):
-        with translation.override(language), timezone.override(zone):
-            thread, *found = somewhere_else(make(), loader, how, clock)
-        assert thread != threading.get_ident()
-        assert found == [language, zone]
-
-
-@pytest.mark.parametrize("how", IN_A_THREAD)
-def test_urls_in_the_loader_are_those_of_the_request(make, clock, how):
     set_script_prefix("/shop/")
-    set_urlconf("tests.pages.on_django.pages_site")
+    set_urlconf("tests.settings")
     try:
-        found = somewhere_else(make(), lambda: [get_script_prefix(), get_urlconf()], how, clock)
+        for language, zone in (("de", "Asia/Tokyo"), ("fr", "Europe/Paris")):
+            with translation.override(language), timezone.override(zone):
+                place, thread = somewhere_else(make(), look, how, clock)
+            assert place == ["/shop/", "tests.settings", zone, language]
+            assert thread != threading.get_ident()
     finally:
         set_script_prefix("/")
         set_urlconf(None)
-    assert found == ["/shop/", "tests.pages.on_django.pages_site"]
+
+
+@pytest.mark.parametrize("uses_translations", [True, False])
+@pytest.mark.parametrize("how", IN_A_THREAD)
+def test_the_loader_has_the_language_of_its_caller_if_none_is_active(make, clock, how, uses_translations):
+    def look():
+        return [translation.get_language(), translation.gettext("Monday"), timezone.get_current_timezone_name()]
+
+    with override_settings(USE_I18N=uses_translations):
+        for deactivate in (translation.deactivate, translation.deactivate_all):
+            deactivate()
+            assert somewhere_else(make(), look, how, clock) == look()
 
 
 def test_the_language_of_the_request_is_active_in_a_refreshing_task(make, clock, loop):
@@ -127,18 +124,6 @@ def test_an_exception_at_any_point_leaves_the_language_and_the_time_zone_to_othe
             if not interrupted:
                 break
     assert target > 50
-
-
-@pytest.mark.parametrize("uses_translations", [True, False])
-@pytest.mark.parametrize("how", IN_A_THREAD)
-def test_the_loader_has_the_language_of_its_caller_if_none_is_active(make, clock, how, uses_translations):
-    def look():
-        return [translation.get_language(), translation.gettext("Monday"), timezone.get_current_timezone_name()]
-
-    with override_settings(USE_I18N=uses_translations):
-        for deactivate in (translation.deactivate, translation.deactivate_all):
-            deactivate()
-            assert somewhere_else(make(), look, how, clock) == look()
 
 
 @pytest.fixture

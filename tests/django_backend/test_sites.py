@@ -1,4 +1,5 @@
-"""Django's features on its caches: views, whole sites, fragments and sessions, each until it expires.
+"""Django's features on its caches: views, whole sites, fragments and sessions, each until it expires; and a site's own
+tests, with overridden settings, and loads that see the rows of the test.
 
 Their other behavior is tested by Django's own suite, which runs on the backend (``tests/conformance``).
 """
@@ -6,13 +7,19 @@ Their other behavior is tested by Django's own suite, which runs on the backend 
 from itertools import count
 
 import pytest
+from asgiref.sync import async_to_sync
+from django.contrib.sessions.models import Session
+from django.core.cache import caches
 from django.http import HttpResponse
 from django.template import Context, Template
-from django.test import Client
+from django.test import Client, override_settings
 from django.urls import path
+from django.utils import timezone
 from django.views.decorators.cache import cache_page
 
-from tests.django_backend.conftest import BACKEND
+from tests.django_backend.conftest import wheel
+from tests.waiting import PATIENCE
+from wheelcache import loads_in_callers_thread
 
 runs = count()
 
@@ -39,27 +46,18 @@ async def async_visits(request):
 
 
 urlpatterns = [
-    path("plain", plain),
-    path("minute", for_a_minute),
-    path("visits", visits),
-    path("async-visits", async_visits),
+    *(path("plain", plain), path("minute", for_a_minute)),
+    *(path("visits", visits), path("async-visits", async_visits)),
 ]
 
 
 @pytest.fixture
 def frozen(clock, settings):
     """Django's default caches on a clock of the test: new stores, since those of before have a clock already."""
-    settings.CACHES = {
-        alias: {"BACKEND": BACKEND, "LOCATION": f"{alias} at {next(runs)}", "OPTIONS": {"JITTER": 0}}
-        for alias in ("default", "other")
-    }
+    settings.CACHES = {"default": wheel()}
     settings.MIDDLEWARE = ["django.contrib.sessions.middleware.SessionMiddleware"]
     settings.SESSION_ENGINE = "django.contrib.sessions.backends.cache"
     return clock
-
-
-def body(response):
-    return response.content.decode()
 
 
 @pytest.mark.parametrize("url", ["/minute", "/plain"])
@@ -69,37 +67,62 @@ def test_a_cached_view_and_a_whole_site_answer_from_the_cache_until_their_time_i
         settings.MIDDLEWARE = [f"django.middleware.cache.{name}" for name in names]
         settings.CACHE_MIDDLEWARE_SECONDS = 60
     response = client.get(url)
-    first = body(response)
+    first = response.content
     # Changes to a response that was served do not change the cached response.
     response["X-Changed"], response.content = "yes", b"changed"
     frozen.advance(59)
     again = client.get(url)
-    assert (body(again), "X-Changed" in again) == (first, False)
+    assert (again.content, "X-Changed" in again) == (first, False)
     frozen.advance(1)
-    assert body(client.get(url)) != first
+    assert client.get(url).content != first
 
 
 FRAGMENT = Template("{% load cache %}{% cache 50 side user %}{{ user }} {{ run }}{% endcache %}")
 
 
-def fragment(user, run):
-    return FRAGMENT.render(Context({"user": user, "run": run}))
-
-
 def test_a_template_fragment_is_kept_for_each_of_its_arguments_until_its_time_is_up(frozen):
-    assert (fragment("ann", 1), fragment("bob", 2)) == ("ann 1", "bob 2")
-    frozen.advance(49)
-    assert (fragment("ann", 3), fragment("bob", 4)) == ("ann 1", "bob 2")
-    frozen.advance(1)
-    assert fragment("ann", 5) == "ann 5"
+    for seconds, expected in ((0, "1"), (49, "1"), (1, "3")):
+        frozen.advance(seconds)
+        run = {0: 1, 49: 2, 1: 3}[seconds]
+        found = [FRAGMENT.render(Context({"user": user, "run": run})) for user in ("ann", "bob")]
+        assert found == [f"ann {expected}", f"bob {expected}"]
 
 
 @pytest.mark.parametrize("url", ["/visits", "/async-visits"])
 def test_a_session_in_the_cache_is_its_visitors_own_and_ends_with_its_age(frozen, settings, client, url):
     settings.SESSION_COOKIE_AGE = 100
-    assert [body(client.get(url)) for _ in range(2)] == ["[0]", "[0, 1]"]
-    assert body(Client().get(url)) == "[0]"
+    assert [client.get(url).content for _ in range(2)] == [b"[0]", b"[0, 1]"]
+    assert Client().get(url).content == b"[0]"
     frozen.advance(99)
-    assert body(client.get(url)) == "[0, 1, 2]"
+    assert client.get(url).content == b"[0, 1, 2]"
     frozen.advance(100)
-    assert body(client.get(url)) == "[0]"
+    assert client.get(url).content == b"[0]"
+
+
+# In a site's own tests.
+
+
+def test_override_settings_finds_the_entries_of_the_same_location_and_options_only():
+    setting = wheel()
+    with override_settings(CACHES={"default": setting}):
+        caches["default"].set("a", 1)
+    others = [wheel(), {**setting, "OPTIONS": {"MAX_ENTRIES": 5}}]
+    for each, found in ((setting, 1), ({**setting, "TIMEOUT": 5}, 1), *((other, None) for other in others)):
+        with override_settings(CACHES={"default": each}):
+            assert caches["default"].get("a") == found
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["threads", "tasks"])
+def test_with_the_switch_a_load_sees_the_rows_that_the_test_has_not_committed(make, clock, asynchronous):
+    """Another thread would find an empty or a locked database."""
+    cache = make()
+    Session.objects.create(session_key="a", session_data="", expire_date=timezone.now())
+    rows = Session.objects.acount if asynchronous else Session.objects.count
+    ask = async_to_sync(cache.aget_or_set) if asynchronous else cache.get_or_set
+    with loads_in_callers_thread():
+        assert ask("timed", rows, load_timeout=PATIENCE) == 1
+        assert ask("refreshed", lambda: 0, 10, grace=20) == 0
+        clock.advance(15)
+        assert ask("refreshed", rows, 10, grace=20) == 0
+        assert cache.get("refreshed") == 1

@@ -5,28 +5,17 @@ from django.core.cache import caches
 from django.template import Context, Engine, TemplateSyntaxError
 from django.test import override_settings
 
-from tests.guests import needs
+from tests.django_backend.conftest import BACKEND, DUMMY, LOCMEM
 from tests.waiting import PATIENCE
 
-pytestmark = pytest.mark.pairs(full="site", of="site")
 
-KINDS = {"WheelCache": {}, "TieredCache": {"L2": "memory"}}
-LOCMEM = {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
-DUMMY = {"BACKEND": "django.core.cache.backends.dummy.DummyCache"}
-
-
-@pytest.fixture(autouse=True, params=["WheelCache", pytest.param("TieredCache", marks=needs("near_cache"))])
-def site(request):
+@pytest.fixture(autouse=True)
+def site():
     names = ("default", "template_fragments", "other")
-    kind = {
-        "BACKEND": f"wheelcache.django_backend.{request.param}",
-        "OPTIONS": {**KINDS[request.param]},
-    }
-    settings = {name: {**kind, "LOCATION": f"fragments {name}", "KEY_PREFIX": name} for name in names}
-    with override_settings(CACHES={**settings, "memory": LOCMEM, "dummy": DUMMY}):
+    settings = {name: {"BACKEND": BACKEND, "LOCATION": f"fragments {name}", "KEY_PREFIX": name} for name in names}
+    others = {"memory": {"BACKEND": LOCMEM}, "dummy": {"BACKEND": DUMMY}}
+    with override_settings(CACHES={**settings, **others}):
         yield settings
-        for name in names:
-            caches[name].clear()
 
 
 def render(arguments, **context):
@@ -38,20 +27,14 @@ def render(arguments, **context):
 @pytest.mark.parametrize(
     ("tags", "given"),
     [
-        ("tags=tags", ["user:7", "menu"]),
-        ("tags=tags", {"menu"}),
-        ("tags=tags", "menu"),
-        ('tags="menu"', None),
-        ('tags="user:7,menu"', None),
-        ('tags="menu" using="other"', None),
-        ('using="other" tags="menu"', None),
-        ('tags=user.tags|default:"menu"', None),
+        *(("tags=tags", each) for each in (["user:7", "menu"], {"menu"}, "menu")),
+        *((f"tags={each}", None) for each in ('"menu"', '"user:7,menu"', 'user.tags|default:"menu"')),
+        *((each, None) for each in ('tags="menu" using="other"', 'using="other" tags="menu"')),
     ],
 )
 def test_a_fragment_leaves_with_its_tags(tags, given):
     for user in (1, 2):
         assert render(f"600 sidebar user {tags}", text="old", user=user, tags=given) == "old"
-        assert render(f"600 sidebar user {tags}", text="new", user=user, tags=given) == "old"
     for name in ("template_fragments", "other"):
         caches[name].delete_tags("another")
     assert render(f"600 sidebar user {tags}", text="new", user=1, tags=given) == "old"
@@ -60,15 +43,17 @@ def test_a_fragment_leaves_with_its_tags(tags, given):
     assert render(f"600 sidebar user {tags}", text="newer", user=2, tags=given) == "newer"
 
 
-def test_a_fragment_without_tags_is_that_of_django():
-    assert render("600 sidebar", text="old") == "old"
-    assert render("600 sidebar user", text="other", user=1) == "other"
-    assert render("600 sidebar", text="new") == "old"
-
-
-def test_the_key_is_that_of_django():
+def test_the_key_and_a_fragment_without_tags_are_those_of_django():
     assert render('600 sidebar user tags="menu"', text="old", user=1) == "old"
     assert render("600 sidebar user", text="new", user=1) == "old"
+    assert render("600 sidebar user", text="other", user=2) == "other"
+
+
+@pytest.mark.parametrize(("timeout", "left"), [("600", 600), ('"60"', 60), ("None", None)])
+def test_the_timeout_is_that_of_the_tag(timeout, left):
+    render(f'{timeout} sidebar tags="menu" using="other"', text="old")
+    (key,) = caches["other"].keys("*")
+    assert caches["other"].ttl(key) == (left and pytest.approx(left, rel=0.1))
 
 
 def test_a_fragment_that_was_rendered_while_a_tag_was_dropped_is_not_kept(in_thread):
@@ -82,7 +67,7 @@ def test_a_fragment_that_was_rendered_while_a_tag_was_dropped_is_not_kept(in_thr
 
 
 def test_the_default_cache_is_used_where_there_is_none_for_fragments(site):
-    with override_settings(CACHES={"default": site["default"], "memory": LOCMEM}):
+    with override_settings(CACHES={"default": site["default"]}):
         assert render('600 sidebar tags="menu"', text="old") == "old"
         caches["default"].delete_tags("menu")
         assert render('600 sidebar tags="menu"', text="new") == "new"
@@ -93,23 +78,25 @@ def test_a_dummy_cache_keeps_nothing():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "error", "words"),
     [
-        ('600 sidebar tags="menu" using="memory"', 'the tags of "cache sidebar" need a WheelCache.*LocMemCache'),
-        ('600 sidebar tags="menu" using="none"', "Invalid cache name specified for cache tag: 'none'"),
-        ('"soon" sidebar tags="menu"', "non-integer timeout value: 'soon'"),
-        ('600 sidebar tags="menu" user', "takes tags= once, after the arguments"),
-        ('600 sidebar tags="menu" tags="other"', "takes tags= once"),
+        (
+            '600 sidebar tags="menu" using="memory"',
+            TemplateSyntaxError,
+            'tags of "cache sidebar" need a Wh.*LocMem',
+        ),
+        ('600 sidebar tags="menu" using="none"', TemplateSyntaxError, "Invalid cache name .* cache tag: 'none'"),
+        ('"soon" sidebar tags="menu"', TemplateSyntaxError, "non-integer timeout value: 'soon'"),
+        ('600 sidebar tags="menu" user', TemplateSyntaxError, "takes tags= once, after the arguments"),
+        ('600 sidebar tags="menu" tags="other"', TemplateSyntaxError, "takes tags= once"),
+        # A variable that does not exist is not an empty string.
+        *(
+            (f"600 sidebar tags={tags}", TypeError, "tags must be an iterable of at most 64")
+            for tags in ("no", "number")
+        ),
+        *((f"600 sidebar tags={tags}", ValueError, "64 non-empty strings") for tags in ('""', '"a,,b"')),
     ],
 )
-def test_wrong_arguments_are_errors_of_the_template(arguments, words):
-    with pytest.raises(TemplateSyntaxError, match=words):
-        render(arguments)
-
-
-@pytest.mark.parametrize(
-    ("tags", "error"), [("missing", TypeError), ("number", TypeError), ('""', ValueError), ('"a,,b"', ValueError)]
-)
-def test_wrong_tags_are_errors_also_if_the_variable_does_not_exist(tags, error):
-    with pytest.raises(error, match="tags must be an iterable of at most 64 non-empty strings"):
-        render(f"600 sidebar tags={tags}", number=7)
+def test_wrong_arguments_are_errors(arguments, error, words):
+    with pytest.raises(error, match=words):
+        render(arguments, number=7)

@@ -1,4 +1,4 @@
-"""The options of ``get_or_load`` other than the timeout, and app contexts of loaders in other threads."""
+"""The app contexts of ``get_or_load``'s loaders. ``tests/backends`` tests its options."""
 
 import contextvars
 import threading
@@ -31,32 +31,22 @@ class Answer:
         return {"text": f"{self.text} of {flask.current_app.name}"}
 
 
-def app_context():
-    return app_ctx._get_current_object() if flask.has_app_context() else None
-
-
 class Loads:
-    """A loader that counts, and notes where it ran."""
+    """A loader that notes where it ran: the thread, the app context, and what it finds there."""
 
     def __init__(self, value="value"):
         self.value = value
-        self.count = 0
-        self.threads = []
-        self.contexts = []
-
-    @property
-    def apps(self):
-        return [context and context.app for context in self.contexts]
+        self.threads, self.contexts, self.found = [], [], []
 
     def __call__(self):
-        self.count += 1
         self.threads.append(threading.current_thread())
-        self.contexts.append(app_context())
+        self.contexts.append(app_ctx._get_current_object() if flask.has_app_context() else None)
         if flask.has_app_context():
-            flask.g.note = self.count
+            self.found.append((flask.current_app.name, flask.has_request_context(), flask.g.get("tenant")))
+            flask.g.note = "the loader's"
         if isinstance(self.value, Exception):
             raise self.value
-        return [self.value, self.count]
+        return [self.value, colour.get(None)]
 
 
 @pytest.fixture
@@ -72,123 +62,66 @@ def site(make_app, clock):
     return app, app.extensions["cache"][cache], torn_down
 
 
-# App contexts.
-
-
-def is_over(backend, load):
-    """Return whether ``load`` has run in the background, and callers find its result."""
-    figures = engine(backend).stats()
-    return load.count == 1 and (backend.get("key") not in (None, "old") or figures.load_failures == 1)
-
-
-def load_by_refresh(backend, load, clock):
-    backend.set("key", "old", 10)
-    clock.advance(9)
-    assert backend.get_or_load("key", load, 10, refresh_ahead=0.5) == "old"
-    assert until(lambda: is_over(backend, load))
-
-
-def load_by_stale(backend, load, clock):
-    backend.get_or_load("key", lambda: "old", 10, grace=LONG)
-    clock.advance(10)
-    assert backend.get_or_load("key", load, 10, grace=LONG) == "old"
-    assert until(lambda: is_over(backend, load))
-
-
-def load_with_timeout(backend, load, clock):
-    if isinstance(load.value, Exception):
-        with pytest.raises(Boom):
+def load_elsewhere(backend, load, how, clock):
+    """Load in another thread, and wait until callers find the result."""
+    if how == "timeout":
+        if isinstance(load.value, Exception):
+            with pytest.raises(Boom):
+                backend.get_or_load("key", load, load_timeout=LONG)
+        else:
             backend.get_or_load("key", load, load_timeout=LONG)
-    else:
-        backend.get_or_load("key", load, load_timeout=LONG)
+        return
+    policy = {"refresh_ahead": 0.5} if how == "refresh" else {"grace": LONG}
+    backend.get_or_load("key", lambda: "old", 10, **policy)
+    clock.advance(9 if how == "refresh" else 10)
+    assert backend.get_or_load("key", load, 10, **policy) == "old"
+    assert until(lambda: engine(backend).stats().load_failures or backend.get("key") not in (None, "old"))
 
 
-elsewhere = pytest.mark.parametrize(
-    "load_elsewhere", [load_by_refresh, load_by_stale, load_with_timeout], ids=["refresh", "stale", "timeout"]
-)
+elsewhere = pytest.mark.parametrize("how", ["refresh", "stale", "timeout"])
 
 
 @elsewhere
 @pytest.mark.parametrize("error", [None, Boom()], ids=["value", "error"])
-def test_a_loader_in_another_thread_has_an_app_context_of_its_own_that_is_torn_down_after_it(
-    site, clock, load_elsewhere, error
-):
+def test_a_loader_in_another_thread_has_an_app_context_of_its_own_that_is_torn_down_after_it(site, clock, how, error):
+    """And neither the request, which is not safe to use in another thread, nor the ``g`` of its caller."""
     app, backend, torn_down = site
     load = Loads(error or "value")
-    with app.app_context():
-        flask.g.note = "the caller's"
-        load_elsewhere(backend, load, clock)
-        assert error or backend.get("key") == ["value", 1]
+    with flask.Flask("outer").app_context(), app.test_request_context("/page"):
+        flask.g.tenant, flask.g.note = "acme", "the caller's"
+        load_elsewhere(backend, load, how, clock)
+        assert error or backend.get("key") == ["value", None]
         (thread,), (context,) = load.threads, load.contexts
         assert thread is not threading.current_thread()
-        assert load.apps == [app]
-        assert context is not app_context()
+        assert context is not app_ctx._get_current_object()
+        assert load.found == [(app.name, False, None)]
         # Before the load had ended: the value was not available before its session had ended.
-        assert torn_down == [(thread, error, 1)]
-        assert flask.g.note == "the caller's"
+        assert torn_down == [(thread, error, "the loader's")]
+        assert (flask.request.path, flask.g.note) == ("/page", "the caller's")
     assert torn_down[1:] == [(threading.current_thread(), None, "the caller's")]
 
 
 @elsewhere
-def test_a_loader_in_another_thread_has_neither_the_request_nor_the_g_of_its_caller(site, clock, load_elsewhere):
-    """The request is not safe to use in another thread, and is over before a refresh begins."""
-    app, backend, _ = site
-    found = []
-
-    class Look(Loads):
-        def __call__(self):
-            found.append((flask.has_request_context(), flask.g.get("tenant"), flask.current_app.name))
-            with pytest.raises(RuntimeError, match="Working outside of request context"):
-                flask.url_for("static", filename=flask.request.path)
-            return super().__call__()
-
-    with app.test_request_context("/page"):
-        flask.g.tenant = "acme"
-        load_elsewhere(backend, Look(), clock)
-        assert (flask.request.path, flask.g.tenant) == ("/page", "acme")
-    assert found == [(False, None, app.name)]
-
-
-@elsewhere
-def test_a_loader_in_another_thread_has_the_other_context_variables_of_its_caller(site, clock, load_elsewhere):
-    _, backend, _ = site
-    found = []
-
-    class Look(Loads):
-        def __call__(self):
-            found.append(colour.get())
-            return super().__call__()
+def test_a_loader_in_another_thread_has_the_context_variables_of_its_caller(site, clock, how):
+    _, backend, torn_down = site
+    load = Loads()
 
     def ask():
         colour.set("blue")
-        load_elsewhere(backend, Look(), clock)
+        load_elsewhere(backend, load, how, clock)
 
     contextvars.copy_context().run(ask)
-    assert found == ["blue"]
+    assert backend.get("key") == ["value", "blue"]
+    # Without an app context of the caller, there is none.
+    assert (load.contexts, torn_down) == ([None], [])
 
 
 @elsewhere
-def test_what_is_loaded_in_another_thread_is_pickled_in_its_context_and_without_one_there_is_none(
-    site, clock, load_elsewhere
-):
-    app, backend, torn_down = site
-    load = Loads()
-    load_elsewhere(backend, load, clock)
-    assert load.contexts == [None]
-    assert torn_down == []
-    backend.clear()
+def test_what_is_loaded_in_another_thread_is_pickled_in_its_context(site, clock, how):
+    app, backend, _ = site
     with app.app_context():
-        load_elsewhere(backend, Loads(Answer("answer")), clock)
+        load_elsewhere(backend, Loads(Answer("answer")), how, clock)
     assert backend.get("key")[0].text == f"answer of {app.name}"
-
-
-def test_of_two_apps_a_loader_in_another_thread_has_the_callers(make_app, clock):
-    apps = [make_app(name=name) for name in ("outer", "inner")]
-    (outer, _), (inner, inner_cache) = apps
-    load = Loads()
-    with outer.app_context(), inner.app_context():
-        load_by_refresh(inner.extensions["cache"][inner_cache], load, clock)
-    assert load.apps == [inner]
 
 
 def test_a_loader_in_the_callers_thread_runs_in_the_callers_context(site):
@@ -198,28 +131,26 @@ def test_a_loader_in_the_callers_thread_runs_in_the_callers_context(site):
         backend.get_or_load("a", load)
         backend.get_or_load("b", load, grace=LONG, refresh_ahead=0.5, negative_ttl=1)
         backend.get_or_load("c", load, -1, load_timeout=LONG)
-        assert load.contexts == [app_context()] * 3
+        assert load.contexts == [app_ctx._get_current_object()] * 3
         assert torn_down == []
 
 
 def test_a_loader_that_a_loader_has_run_in_the_background_has_a_context_of_its_own_whatever_thread_it_gets(site, clock):
     app, backend, torn_down = site
-    outer_contexts = []
-    inner = Loads()
-    backend.set("inner", "old", 10)
-    backend.set("outer", "old", 10)
+    outer_contexts, inner = [], Loads()
+    for key in ("inner", "outer"):
+        backend.set(key, "old", 10)
     clock.advance(9)
 
     def outer():
-        outer_contexts.append(app_context())
+        outer_contexts.append(app_ctx._get_current_object())
         return backend.get_or_load("inner", inner, 10, refresh_ahead=0.5)
 
     with app.app_context():
         backend.get_or_load("outer", outer, 10, refresh_ahead=0.5)
-        assert until(lambda: backend.get("inner") == ["value", 1])
-        assert inner.apps == [app]
-        assert len({id(context) for context in (app_context(), *outer_contexts, *inner.contexts)}) == 3
         assert until(lambda: len(torn_down) == 2)
+        contexts = {id(context) for context in (app_ctx._get_current_object(), *outer_contexts, *inner.contexts)}
+        assert len(contexts) == 3
 
 
 def test_a_teardown_that_raises_is_a_load_that_failed(site, clock, caplog):
@@ -231,7 +162,7 @@ def test_a_teardown_that_raises_is_a_load_that_failed(site, clock, caplog):
             raise Boom
 
     with app.app_context():
-        load_by_refresh(backend, Loads(), clock)
+        load_elsewhere(backend, Loads(), "refresh", clock)
         assert backend.get("key") == "old"
     # The log line comes after the end of the load.
     assert until(lambda: "Boom" in caplog.text)

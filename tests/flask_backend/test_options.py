@@ -13,7 +13,7 @@ from tests.engines import engine, noted
 from tests.flask_backend.conftest import BACKEND, OF_FLASK_CACHING_2_5, JSONSerializer
 from tests.guests import needs
 from wheelcache.engine.guests import module_of
-from wheelcache.flask_backend import WheelCache
+from wheelcache.engine.option_table import FLASK as OPTIONS
 from wheelcache.flask_backend.app_contexts import figures_directory
 from wheelcache.runtime import private_files
 
@@ -65,66 +65,41 @@ def test_a_wrong_setting_is_an_error_at_init_app_that_names_it_and_what_it_got(s
     assert f"not {wrong[-1] if setting == 'CACHE_ARGS' else wrong!r:.200}" in str(refused.value)
 
 
-@pytest.mark.pairs
 @OF_FLASK_CACHING_2_5
-@pytest.mark.parametrize(
-    ("kind", "wrong"),
-    [
-        *(("WheelCache", wrong) for wrong in ("x", "1.5", NAN, [], None)),
-        *(pytest.param("TieredCache", wrong, marks=needs("near_cache")) for wrong in ("x", "1.5", NAN, [], None, INF)),
-    ],
-)
+@pytest.mark.parametrize("wrong", ["x", "1.5", NAN, [], None])
 @pytest.mark.parametrize("in_options", [False, True])
-def test_a_wrong_default_timeout_is_an_error_of_the_cache_not_of_flask_caching_or_the_second_level(
-    kind, wrong, in_options
-):
+def test_a_wrong_default_timeout_is_an_error_of_the_cache_not_of_flask_caching(wrong, in_options):
     from wheelcache.flask_backend import Cache
 
-    given = {"l2": "SimpleCache"} if kind == "TieredCache" else {}
-    config = {"CACHE_TYPE": f"wheelcache.flask_backend.{kind}", "CACHE_OPTIONS": given}
-    config["CACHE_OPTIONS" if in_options else "CACHE_DEFAULT_TIMEOUT"] = (
-        {**given, "default_timeout": wrong} if in_options else wrong
-    )
+    given = {"CACHE_OPTIONS": {"default_timeout": wrong}} if in_options else {"CACHE_DEFAULT_TIMEOUT": wrong}
     with pytest.raises((TypeError, ValueError)) as refused:
-        Cache(flask.Flask("shop"), config=config)
+        Cache(flask.Flask("shop"), config={"CACHE_TYPE": BACKEND, **given})
     assert str(refused.value) == (
         f"Wrong setting of the cache 'shop': default_timeout must be {TIMEOUT}, not {wrong!r}"
     )
 
 
-OF_THE_ENGINE = ("ttl", "clock", "weigher", "on_removal", "max_weight")
-
-
-def test_unknown_options_are_an_error_at_init_app_that_names_them_all_and_those_there_are():
+def test_unknown_options_are_an_error_that_names_them_all_their_cache_and_those_there_are():
+    of_the_engine = ("ttl", "clock", "weigher", "on_removal", "max_weight")
     with pytest.raises(TypeError, match=r"(?s)'shards' of the cache 'shop'.*'max_entries'") as refused:
-        backend_of(CACHE_OPTIONS={"shards": 4, "slots": 8, "max_entries": 1, **dict.fromkeys(OF_THE_ENGINE)})
-    for name in (*OF_THE_ENGINE, "slots"):
-        assert repr(name) in str(refused.value)
-    for known in (
-        *("threshold", "default_timeout", "ignore_delete_many_errors", "key_prefix", "max_bytes"),
-        *("jitter", "name", "fill_wait", "grace"),
-    ):
-        assert known in str(refused.value)
+        backend_of(CACHE_OPTIONS={"shards": 4, "slots": 8, "max_entries": 1, **dict.fromkeys(of_the_engine)})
+    for name in (*map(repr, of_the_engine), "'slots'", *OPTIONS):
+        assert name in str(refused.value)
+    with pytest.raises(TypeError, match=r"unknown option 'jiter' of the cache 'pages'; did you mean jitter\?"):
+        backend_of(CACHE_OPTIONS={"jiter": 0.1, "name": "pages"})
+    with pytest.raises(TypeError, match=r"threshold, default_timeout, ignore_delete_many_errors.*8"):
+        backend_of(CACHE_ARGS=[500, 300, False, 8])
 
 
-@pytest.mark.parametrize(("option", "meant"), [("jiter", "jitter"), ("Threshold", "threshold")])
-def test_an_unknown_option_is_an_error_that_names_its_cache_and_what_was_meant(option, meant):
-    with pytest.raises(TypeError) as refused:
-        backend_of(CACHE_OPTIONS={option: 0.1, "name": "pages"})
-    assert str(refused.value) == f"unknown option {option!r} of the cache 'pages'; did you mean {meant}?"
-
-
-def test_a_wrong_option_is_an_error_that_names_its_cache_and_the_app_has_none():
+def test_a_wrong_option_is_an_error_that_names_its_cache_and_leaves_the_app_as_it_was():
     app = flask.Flask("shop")
-    app.config.update(CACHE_TYPE=BACKEND, CACHE_OPTIONS={"jitter": 1})
+    config = {"CACHE_TYPE": BACKEND, "CACHE_ARGS": [9], "CACHE_OPTIONS": {"jitter": 1}}
+    app.config.update(config)
     with pytest.raises(ValueError, match="Wrong setting of the cache 'shop': jitter must be a fraction"):
         flask_caching.Cache(app)
     assert app.extensions["cache"] == {}
-
-
-def test_too_many_args_are_an_error_that_names_those_there_are():
-    with pytest.raises(TypeError, match=r"threshold, default_timeout, ignore_delete_many_errors.*8"):
-        backend_of(CACHE_ARGS=[500, 300, False, 8])
+    assert app.config["CACHE_OPTIONS"] == {"jitter": 1}
+    assert app.config["CACHE_ARGS"] == [9]
 
 
 BY_DEFAULT = {"size": 500, "seconds": 300, "prefix": "flask_cache_", "ignored": False}
@@ -175,25 +150,6 @@ def test_the_serializer_of_the_settings_does_the_work_for_its_app_only(serialize
     assert without.get("key") == {"a": (1, 2)}
 
 
-def test_a_subclass_is_a_cache_type_too():
-    app = flask.Flask("shop")
-    app.config.update(CACHE_TYPE=f"{__name__}.Own")
-    cache = flask_caching.Cache(app)
-    assert type(app.extensions["cache"][cache]) is Own
-
-
-class Own(WheelCache):
-    pass
-
-
-def test_the_settings_of_the_app_are_left_as_they_were():
-    app = flask.Flask("shop")
-    app.config.update(CACHE_TYPE=BACKEND, CACHE_ARGS=[9], CACHE_OPTIONS={"jitter": 0.5})
-    flask_caching.Cache(app)
-    assert app.config["CACHE_ARGS"] == [9]
-    assert app.config["CACHE_OPTIONS"] == {"jitter": 0.5}
-
-
 @pytest.mark.parametrize(("options", "name"), [({}, "shop"), ({"name": "fragments"}, "fragments")])
 def test_a_cache_is_called_as_its_app_unless_told_otherwise(options, name):
     assert backend_of(CACHE_OPTIONS=options).engine.name == name
@@ -201,33 +157,27 @@ def test_a_cache_is_called_as_its_app_unless_told_otherwise(options, name):
 
 @needs("watch")
 def test_figures_are_published_in_a_directory_of_the_app(clock):
+    from tests.watch import published
+
     for name in ("first", "second"):
         backend_of(CACHE_OPTIONS={"name": name}).set("key", 1)
     clock.advance(10)
-    (directory, other) = (figures_directory(flask.Flask(name)) for name in ("shop", "another"))
-    from tests.watch import published
-
+    directory = figures_directory(flask.Flask("shop"))
     assert {"first", "second"} <= {each.name for each in published.look(directory).caches}
     assert directory.parent == private_files.runtime_directory()
-    assert directory != other
 
 
 @needs("watch")
-def test_two_sites_of_one_installed_package_are_told_by_their_instance_folders(tmp_path, monkeypatch):
-    monkeypatch.setattr(figures_directory_module, "runtime_directory", lambda: tmp_path)
-    apps = [
-        flask.Flask("shop", root_path=str(tmp_path), instance_path=str(tmp_path / folder))
-        for folder in ("one", "one", "two")
-    ]
-    first, same, other = map(figures_directory, apps)
-    assert first == same != other
-
-
-@needs("watch")
-def test_an_app_that_is_run_as_a_script_publishes_where_the_command_looks(tmp_path, monkeypatch):
+def test_sites_are_told_by_their_names_and_folders_whether_they_are_imported_or_run_as_a_script(tmp_path, monkeypatch):
     monkeypatch.setattr(figures_directory_module, "runtime_directory", lambda: tmp_path)
     script = types.ModuleType("__main__")
     script.__file__ = str(tmp_path / "shop.py")
     monkeypatch.setitem(sys.modules, "__main__", script)
-    run, imported = (flask.Flask(name, root_path=str(tmp_path)) for name in ("__main__", "shop"))
-    assert figures_directory(run) == figures_directory(imported)
+
+    def directory(name="shop", root="root", instance="instance"):
+        return figures_directory(
+            flask.Flask(name, root_path=str(tmp_path / root), instance_path=str(tmp_path / instance))
+        )
+
+    assert directory() == directory(name="__main__")
+    assert len({directory(), directory("another"), directory(root="two"), directory(instance="two")}) == 4

@@ -16,35 +16,30 @@ KINDS = {"ours": flask_backend.Cache, "theirs": flask_caching.Cache}
 
 
 class Site:
-    def __init__(self, kind, backend="wheelcache.flask_backend.WheelCache"):
-        app = flask.Flask("views")
-        app.config.update(CACHE_TYPE=backend)
-        self.cache = KINDS[kind]()
-        self.cache.init_app(app)
-        self.app = app
-        self.client = app.test_client()
+    def __init__(self, kind):
+        self.app = flask.Flask("views")
+        self.app.config.update(CACHE_TYPE="wheelcache.flask_backend.WheelCache")
+        self.cache = KINDS[kind](self.app)
         self.runs = Counter()
 
-    def add(self, name, answer=lambda: "page", path=None, **options):
+    def add(self, name, answer=lambda: "page", **options):
         def view():
             self.runs[name] += 1
             return answer()
 
-        self.app.add_url_rule(path or f"/{name}", name, self.cache.cached(60, **options)(view))
+        self.app.add_url_rule(f"/{name}", name, self.cache.cached(60, **options)(view))
 
     def get(self, *targets):
         for target in targets:
-            self.client.get(target)
+            self.app.test_client().get(target)
 
     def rows(self):
         """Return hits, misses, puts and loads by view, after a check of the sums."""
         stats = self.app.extensions["cache"][self.cache].engine.stats()
-        groups = stats.groups
-        assert sum(each.hits for each in groups.values()) == stats.hits
-        assert sum(each.misses for each in groups.values()) == stats.misses
-        assert sum(each.puts for each in groups.values()) == stats.puts
-        assert sum(each.loads for each in groups.values()) == stats.loads + stats.load_failures
-        return {name: (each.hits, each.misses, each.puts, each.loads) for name, each in groups.items() if name}
+        rows = {name: (each.hits, each.misses, each.puts, each.loads) for name, each in stats.groups.items()}
+        sums = (stats.hits, stats.misses, stats.puts, stats.loads + stats.load_failures)
+        assert tuple(map(sum, zip(*rows.values(), strict=True))) == sums
+        return {name: row for name, row in rows.items() if name}
 
 
 @pytest.fixture(params=KINDS)
@@ -52,29 +47,25 @@ def site(request):
     return Site(request.param)
 
 
-def fail():
-    raise ValueError("broken")
+def fail(error):
+    raise error
 
 
-def missing():
-    raise NotFound
-
-
-def test_pages_are_counted_for_their_endpoint(site):
+def test_pages_are_counted_for_their_endpoint_and_so_are_exceptions_that_are_pages(site):
     site.add("news")
-    site.add("broken", fail)
+    site.add("broken", lambda: fail(ValueError("broken")))
     site.add("private", response_filter=lambda response: False)
-    site.get("/news", "/news", "/news", "/private", "/private", "/unknown", "/broken")
-    assert site.runs == {"news": 1, "private": 2, "broken": 1}
-    found = {name: row[:3] for name, row in site.rows().items()}
-    assert found == {"news": (2, 1, 1), "private": (0, 2, 0), "broken": (0, 1, 0)}
-    assert site.rows()["news"][3] == 1
-
-
-def test_a_page_that_is_an_exception_belongs_to_its_view(site):
-    site.add("gone", missing)
-    site.get("/gone", "/gone")
-    assert site.rows() == {"gone": (1, 1, 1, 1)}
+    site.add("gone", lambda: fail(NotFound()))
+    site.get("/news", "/news", "/news", "/private", "/private", "/unknown", "/broken", "/gone", "/gone")
+    assert site.runs == {"news": 1, "private": 2, "broken": 1, "gone": 1}
+    found = site.rows()
+    assert {name: row[:3] for name, row in found.items()} == {
+        "news": (2, 1, 1),
+        "private": (0, 2, 0),
+        "broken": (0, 1, 0),
+        "gone": (1, 1, 1),
+    }
+    assert (found["news"][3], found["gone"][3]) == (1, 1)
 
 
 def test_without_a_request_there_is_no_view(site):
@@ -88,31 +79,16 @@ def test_without_a_request_there_is_no_view(site):
 
 
 def test_a_request_within_a_request_leaves_the_outer_view(site):
-    def outer():
-        site.app.test_client().get("/inner")
-        return "page"
-
-    site.add("outer", outer)
+    site.add("outer", lambda: site.app.test_client().get("/inner").text)
     site.add("inner")
     site.get("/outer", "/outer")
     assert site.rows() == {"outer": (1, 1, 1, 1), "inner": (0, 1, 1, 1)}
 
 
 @pytest.mark.parametrize("options", [{"query_string": True}, {"key_prefix": "all"}])
-def test_our_cache_knows_views_by_any_key(options):
+def test_our_cache_knows_views_by_any_key_and_other_functions_by_their_own(options):
     site = Site("ours")
-    site.add("news", **options)
+    menu = site.cache.cached(60, key_prefix="menu:all")(lambda: "menu")
+    site.add("news", menu, **options)
     site.get("/news?page=1", "/news?page=1")
-    assert site.rows() == {"news": (1, 1, 1, 1)}
-
-
-def test_a_cached_function_that_is_no_view_is_counted_by_its_key():
-    site = Site("ours")
-
-    @site.cache.cached(60, key_prefix="menu:all")
-    def menu():
-        return "menu"
-
-    site.add("news", menu)
-    site.get("/news", "/news")
     assert site.rows() == {"news": (1, 1, 1, 1), "menu": (0, 1, 1, 1)}

@@ -1,4 +1,4 @@
-"""Flask-Session may keep its sessions in a cache of this package: the log says where that loses them."""
+"""Sessions in a cache that the workers of an app do not share: the log says so."""
 
 import cachelib
 import flask
@@ -7,74 +7,57 @@ import pytest
 
 from tests.flask_backend.conftest import BACKEND
 from tests.guests import needs
+from wheelcache import flask_backend
 from wheelcache.flask_backend import WheelCache
 
-HOST_CACHE, TIERED_CACHE = "wheelcache.flask_backend.HostCache", "wheelcache.flask_backend.TieredCache"
+HOST_CACHE = "wheelcache.flask_backend.HostCache"
+on_tiers, on_hosts = needs("near_cache"), needs("host_cache")
 
 
 class Shared(cachelib.FileSystemCache):
     """A second level that all workers have."""
 
 
-def tiered(l2):
-    from wheelcache.flask_backend import TieredCache
-
-    return TieredCache(l2)
-
-
-def hosted(folder):
-    from wheelcache.flask_backend import HostCache
-
-    return HostCache("sessions", location=folder)
-
-
-def messages(caplog, backend=BACKEND, **config):
+def made_app(debug=False, **config):
     app = flask.Flask("shop")
-    app.config.update(CACHE_TYPE=backend, **config)
-    flask_caching.Cache(app)
-    return [each.getMessage() for each in caplog.records if "Flask-Session" in each.getMessage()]
-
-
-on_tiers, on_hosts = needs("near_cache"), needs("host_cache")
-
-
-@pytest.mark.parametrize(
-    "made",
-    [
-        pytest.param(WheelCache, id="plain"),
-        pytest.param(lambda: tiered(cachelib.SimpleCache()), id="over memory", marks=on_tiers),
-    ],
-)
-@pytest.mark.parametrize(
-    "backend", [BACKEND, pytest.param(TIERED_CACHE, marks=on_tiers), pytest.param(HOST_CACHE, marks=on_hosts)]
-)
-def test_sessions_in_a_cache_of_each_process_are_a_warning_at_init_app(caplog, made, backend):
-    options = {"l2": "SimpleCache"} if "Tiered" in backend else {}
-    given = {"SESSION_TYPE": "cachelib", "SESSION_CACHELIB": made(), "CACHE_OPTIONS": options}
-    (message,) = messages(caplog, backend, **given)
-    assert "the app 'shop'" in message
-    assert "a HostCache, if all workers are on this machine, or to a TieredCache over Redis" in message
-
-
-@pytest.mark.parametrize(
-    ("kind", "made"),
-    [
-        pytest.param("cachelib", lambda path: tiered(Shared(path)), marks=on_tiers),
-        ("cachelib", Shared),
-        pytest.param("cachelib", lambda path: hosted(f"{path}/s"), marks=on_hosts),
-        ("redis", lambda path: WheelCache()),
-    ],
-)
-def test_sessions_elsewhere_are_none(caplog, tmp_path, kind, made):
-    assert messages(caplog, SESSION_TYPE=kind, SESSION_CACHELIB=made(str(tmp_path))) == []
-
-
-@pytest.mark.parametrize("config", [{}, {"SESSION_TYPE": "cachelib"}])
-def test_sessions_of_no_cache_are_none(caplog, config):
-    assert messages(caplog, **config) == []
+    app.debug = debug
+    app.config.update({"CACHE_TYPE": BACKEND, **config})
+    cache.init_app(app)
+    return app
 
 
 cache = flask_caching.Cache()
+
+
+@pytest.mark.parametrize(
+    ("kind", "made", "number"),
+    [
+        pytest.param("cachelib", lambda path: WheelCache(), 1, id="plain"),
+        pytest.param(
+            *("cachelib", lambda path: flask_backend.TieredCache(cachelib.SimpleCache()), 1),
+            id="over memory",
+            marks=on_tiers,
+        ),
+        pytest.param(
+            "cachelib", lambda path: flask_backend.TieredCache(Shared(path)), 0, id="over files", marks=on_tiers
+        ),
+        pytest.param(
+            "cachelib", lambda path: flask_backend.HostCache("s", location=path), 0, id="host", marks=on_hosts
+        ),
+        pytest.param("cachelib", Shared, 0, id="files"),
+        pytest.param("cachelib", lambda path: None, 0, id="none"),
+        pytest.param("redis", lambda path: WheelCache(), 0, id="redis"),
+    ],
+)
+def test_sessions_of_flask_session_in_a_cache_of_each_process_are_a_warning_at_init_app(
+    caplog, tmp_path, kind, made, number
+):
+    made_app(SESSION_TYPE=kind, SESSION_CACHELIB=made(str(tmp_path / "sessions")))
+    found = [each for each in caplog.messages if "Flask-Session" in each]
+    assert len(found) == number
+    for each in found:
+        assert "the app 'shop'" in each
+        assert "a HostCache, if all workers are on this machine, or to a TieredCache over Redis" in each
 
 
 class OfGlobal(flask.sessions.SecureCookieSessionInterface):
@@ -108,14 +91,11 @@ class OfCookies(flask.sessions.SecureCookieSessionInterface):
 def test_an_interface_with_the_cache_of_the_app_is_a_warning_at_the_first_request(
     caplog, interface, backend, debug, number
 ):
-    app = flask.Flask("shop")
-    app.debug = debug
-    app.config["CACHE_TYPE"] = backend
-    cache.init_app(app)
+    app = made_app(debug, CACHE_TYPE=backend)
     app.session_interface = interface()
     for _ in range(3):
         app.test_client().get("/")
-    found = [each.getMessage() for each in caplog.records if "sessions of the app 'shop'" in each.getMessage()]
+    found = [each for each in caplog.messages if "sessions of the app 'shop'" in each]
     assert len(found) == number
     for each in found:
         assert each.startswith(f"{__name__}.{interface.__name__} keeps")

@@ -19,7 +19,7 @@ from django.utils.functional import SimpleLazyObject
 from django.utils.safestring import mark_safe
 from django.utils.translation import gettext_lazy
 
-from tests.django_backend.memoize.sites import DUMMY, Counted, locmem, tiered
+from tests.django_backend.conftest import DUMMY, Counted, locmem, tiered
 from tests.guests import needs
 from wheelcache.django_backend import memoize
 
@@ -253,10 +253,9 @@ def test_elsewhere_an_argument_without_an_exact_text_is_an_error(kind, make):
 def test_a_cache_that_caches_nothing_accepts_such_an_argument():
     with override_settings(CACHES={"default": {"BACKEND": DUMMY}}):
         load = memoize(60)(lambda value: [value])
-        assert load(len) == [len]
         function = INEXACT["lambda"]()
         assert load(function) == [function]
-        assert load.cache_stats().misses == 2
+        assert load.cache_stats().misses == 1
         assert load.cache_delete(function) is False
 
 
