@@ -1,8 +1,6 @@
 import pytest
 
-from tests.pages.site import AsgiSite, WsgiSite
-from tests.waiting import until
-from wheelcache.pages.wsgi import renewal_pool
+from tests.pages.site import AsgiSite, WsgiSite, settle
 
 DRIVERS = {"wsgi": WsgiSite, "asgi": AsgiSite}
 
@@ -17,7 +15,7 @@ def make_site(request, clock, closed):
         return site
 
     yield make
-    assert until(lambda: not renewal_pool.pending)
+    settle()
 
 
 @pytest.fixture
