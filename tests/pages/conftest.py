@@ -1,8 +1,28 @@
+import asyncio
+from inspect import iscoroutinefunction
+
 import pytest
 
 from tests.pages.site import AsgiSite, WsgiSite, settle
+from tests.waiting import PATIENCE
 
 DRIVERS = {"wsgi": WsgiSite, "asgi": AsgiSite}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem):
+    """Run a test that is a coroutine function. At its end, no task is left."""
+    if not iscoroutinefunction(pyfuncitem.obj):
+        return None
+
+    async def main():
+        async with asyncio.timeout(PATIENCE):
+            await pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames})
+            while asyncio.all_tasks() != {asyncio.current_task()}:
+                await asyncio.sleep(0)
+
+    asyncio.run(main())
+    return True
 
 
 @pytest.fixture(params=DRIVERS)

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.pages.site import STALE, USUAL, Response, answering, settle
+from wheelcache.pages import ttl
 
 pytestmark = pytest.mark.pairs(full="make_site", of="make_site")
 
@@ -48,6 +49,15 @@ def test_a_response_with_a_lifetime_is_stored_for_that_time(site, clock, headers
     assert site.get().detail == "hit; ttl=1"
     clock.advance(1)
     assert not site.get().detail.startswith("hit")
+
+
+def test_a_lifetime_may_end_between_two_seconds(make_site, clock):
+    site = make_site(rules=[("/*", ttl(1.5))])
+    details = []
+    for seconds in (0, 0, 1.2, 0.25, 0.05):
+        clock.advance(seconds)
+        details.append(site.get().detail[:3])
+    assert details == ["fwd", "hit", "hit", "hit", "fwd"]
 
 
 @pytest.mark.parametrize(
@@ -144,11 +154,26 @@ def test_a_condition_and_a_range_change_no_answer_but_a_200(site):
         assert (site.get(headers=headers).status, site.runs) == (404, 1)
 
 
-def test_the_application_gets_the_conditions_of_requests_for_pages_that_cannot_be_stored(site):
+def test_for_two_minutes_the_application_gets_the_conditions_for_a_page_that_could_not_be_stored(site, clock):
     site.respond = answering({"etag": '"a"'})
     site.get()
-    site.get(headers={"if-none-match": '"a"'})
-    assert site.requests[1].headers["if-none-match"] == '"a"'
+    for seconds, gets_it in ((0, True), (119, True), (1, False)):
+        clock.advance(seconds)
+        site.get(headers={"if-none-match": '"a"'})
+        assert ("if-none-match" in site.requests[-1].headers) == gets_it
+
+
+def test_of_the_responses_of_a_page_that_could_not_be_stored_one_a_second_may_be(site, clock):
+    site.respond = answering({"cache-control": "private"})
+    # The second one looks whether this has changed.
+    for _ in range(2):
+        site.get()
+    site.respond = answering()
+    details = []
+    for seconds in (0.9, 0.1, 0):
+        clock.advance(seconds)
+        details.append(site.get().detail)
+    assert details == ["fwd=miss; detail=private", "fwd=miss; stored", "hit; ttl=60"]
 
 
 @pytest.mark.pairs(full="make_site", of="make_site, status")

@@ -56,181 +56,145 @@ async def go_on():
 
 
 @pytest.fixture
-def slow(clock, closed):
-    """Run a coroutine function with a new ``SlowSite``."""
-
-    def run(function, **options):
-        async def main():
-            site = SlowSite(clock, **options)
-            closed(site.cache.cache)
-            async with asyncio.timeout(PATIENCE):
-                await function(site)
-
-        asyncio.run(main())
-
-    return run
+def site(clock, closed):
+    site = SlowSite(clock)
+    closed(site.cache.cache)
+    return site
 
 
 @pytest.mark.parametrize("headers", [{"authorization": "Basic YTpi"}, {"cache-control": "no-store"}])
-def test_no_request_waits_for_one_whose_response_may_not_be_storable_nor_the_other_way_round(slow, headers):
-    async def main(site):
-        clients = [*await site.begin(2, "/", headers), *await site.begin(1), *await site.begin(1, "/", headers)]
-        assert site.runs == 4
-        site.may_answer.set()
-        await asyncio.gather(*clients)
-        assert site.stats().collapsed == 0
-
-    slow(main)
+async def test_no_request_waits_for_one_whose_response_may_not_be_storable_nor_the_other_way_round(site, headers):
+    clients = [*await site.begin(2, "/", headers), *await site.begin(1), *await site.begin(1, "/", headers)]
+    assert site.runs == 4
+    site.may_answer.set()
+    await asyncio.gather(*clients)
+    assert site.stats().collapsed == 0
 
 
-def test_a_request_that_waits_for_a_run_with_other_values_runs_the_application_itself_and_waits_once(slow):
-    async def main(site):
-        site.headers = [*USUAL, (b"vary", b"accept-language")]
-        clients = [
-            task for each in ("de", "en", "de", "fr") for task in await site.begin(1, "/", {"accept-language": each})
-        ]
-        assert site.runs == 1
-        site.may_answer.set()
-        await asyncio.gather(*clients)
-        assert (site.runs, site.stats().collapsed) == (3, 1)
-
-    slow(main)
+async def test_a_request_that_waits_for_a_run_with_other_values_runs_the_application_itself_and_waits_once(site):
+    site.headers = [*USUAL, (b"vary", b"accept-language")]
+    clients = [
+        task for each in ("de", "en", "de", "fr") for task in await site.begin(1, "/", {"accept-language": each})
+    ]
+    assert site.runs == 1
+    site.may_answer.set()
+    await asyncio.gather(*clients)
+    assert (site.runs, site.stats().collapsed) == (3, 1)
 
 
-def test_the_others_go_on_as_soon_as_a_response_begins_that_cannot_be_stored(slow):
-    async def main(site):
-        site.headers, site.bodies = [(b"cache-control", b"private")], [b"a", b"b"]
-        site.after = asyncio.get_running_loop().create_future()
-        clients = await site.begin(10)
-        assert site.runs == 1
-        site.may_answer.set()
-        await go_on()
-        assert site.runs == 10
-        # The next requests do not even begin to wait.
-        site.may_answer.clear()
-        clients += await site.begin(10)
-        assert site.runs == 20
-        site.may_answer.set()
-        site.after.set_result(None)
-        await asyncio.gather(*clients)
-
-    slow(main)
+async def test_the_others_go_on_as_soon_as_a_response_begins_that_cannot_be_stored(site):
+    site.headers, site.bodies = [(b"cache-control", b"private")], [b"a", b"b"]
+    site.after = asyncio.get_running_loop().create_future()
+    clients = await site.begin(10)
+    assert site.runs == 1
+    site.may_answer.set()
+    await go_on()
+    assert site.runs == 10
+    # The next requests do not even begin to wait.
+    site.may_answer.clear()
+    clients += await site.begin(10)
+    assert site.runs == 20
+    site.may_answer.set()
+    site.after.set_result(None)
+    await asyncio.gather(*clients)
 
 
-def test_the_others_go_on_with_the_last_message_and_not_with_the_end_of_background_work(slow):
-    async def main(site):
-        site.after = asyncio.get_running_loop().create_future()
-        clients = await site.begin(10)
-        site.may_answer.set()
-        await asyncio.gather(*clients[1:])
-        assert site.runs == 1
-        site.after.set_result(None)
-        await clients[0]
-
-    slow(main)
+async def test_the_others_go_on_with_the_last_message_and_not_with_the_end_of_background_work(site):
+    site.after = asyncio.get_running_loop().create_future()
+    clients = await site.begin(10)
+    site.may_answer.set()
+    await asyncio.gather(*clients[1:])
+    assert site.runs == 1
+    site.after.set_result(None)
+    await clients[0]
 
 
-def test_if_the_leading_request_is_cancelled_one_other_runs_the_application(slow):
-    async def main(site):
-        clients = await site.begin(21)
-        # One that waits leaves the others alone.
-        for number in (1, 0):
-            clients[number].cancel()
-        await go_on()
-        assert site.runs == 2
-        site.may_answer.set()
-        answers = await asyncio.gather(*clients[2:])
-        assert ({answer.body for answer in answers}, site.runs) == ({b"page"}, 2)
-
-    slow(main)
+async def test_if_the_leading_request_is_cancelled_one_other_runs_the_application(site):
+    clients = await site.begin(21)
+    # One that waits leaves the others alone.
+    for number in (1, 0):
+        clients[number].cancel()
+    await go_on()
+    assert site.runs == 2
+    site.may_answer.set()
+    answers = await asyncio.gather(*clients[2:])
+    assert ({answer.body for answer in answers}, site.runs) == ({b"page"}, 2)
 
 
-def test_a_client_that_disconnects_does_not_end_a_run_for_which_others_wait(slow):
-    async def main(site):
-        gone, receive = leaving_client()
+async def test_a_client_that_disconnects_does_not_end_a_run_for_which_others_wait(site):
+    gone, receive = leaving_client()
 
-        async def send(message):
-            raise OSError("the client has disconnected")
+    async def send(message):
+        raise OSError("the client has disconnected")
 
-        async def application(scope, receive, send):
-            site.requests.append(scope)
-            listening = asyncio.ensure_future(receive())
-            answering = asyncio.ensure_future(site.may_answer.wait())
-            await asyncio.wait([listening, answering], return_when="FIRST_COMPLETED")
-            assert not listening.done()
-            await send({"type": "http.response.start", "status": 200, "headers": USUAL})
-            await send({"type": "http.response.body", "body": b"page"})
-            listening.cancel()
+    async def application(scope, receive, send):
+        site.requests.append(scope)
+        listening = asyncio.ensure_future(receive())
+        answering = asyncio.ensure_future(site.may_answer.wait())
+        await asyncio.wait([listening, answering], return_when="FIRST_COMPLETED")
+        assert not listening.done()
+        await send({"type": "http.response.start", "status": 200, "headers": USUAL})
+        await send({"type": "http.response.body", "body": b"page"})
+        listening.cancel()
 
-        app = site.cache.asgi(application)
-        leader = asyncio.ensure_future(app(site.scope("GET", "/", "", [("Host", "example.com")]), receive, send))
-        await go_on()
-        (follower,) = await site.begin(1)
-        gone.set()
-        await go_on()
-        site.may_answer.set()
-        await leader
-        assert ((await follower).body, site.runs) == (b"page", 1)
-
-    slow(main)
+    app = site.cache.asgi(application)
+    leader = asyncio.ensure_future(app(site.scope("GET", "/", "", [("Host", "example.com")]), receive, send))
+    await go_on()
+    (follower,) = await site.begin(1)
+    gone.set()
+    await go_on()
+    site.may_answer.set()
+    await leader
+    assert ((await follower).body, site.runs) == (b"page", 1)
 
 
 @pytest.mark.parametrize("begins", [True, False])
-def test_a_client_that_disconnects_ends_a_run_whose_page_is_not_stored(slow, begins):
+async def test_a_client_that_disconnects_ends_a_run_whose_page_is_not_stored(site, begins):
     """An application that listens for it, as for a long computation, must be able to stop."""
 
-    async def main(site):
-        gone, receive = leaving_client()
-        gone.set()
+    gone, receive = leaving_client()
+    gone.set()
 
-        async def events(scope, receive, send):
-            if begins:
-                await send({"type": "http.response.start", "status": 200, "headers": []})
-            assert (await receive())["type"] == "http.disconnect"
+    async def events(scope, receive, send):
+        if begins:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+        assert (await receive())["type"] == "http.disconnect"
 
-        async def send(message):
-            """Send nothing."""
+    async def send(message):
+        """Send nothing."""
 
-        await site.cache.asgi(events)(site.scope("GET", "/", "", [("host", "example.com")]), receive, send)
-
-    slow(main)
+    await site.cache.asgi(events)(site.scope("GET", "/", "", [("host", "example.com")]), receive, send)
 
 
-def test_beyond_the_most_runs_no_request_waits(slow, monkeypatch):
+async def test_beyond_the_most_runs_no_request_waits(site, monkeypatch):
     monkeypatch.setattr(pages, "MOST_RUNS", 1)
 
-    async def main(site):
-        clients = [task for path in ("/first", "/second") for task in await site.begin(2, path)]
-        assert site.runs == 3
-        site.may_answer.set()
-        await asyncio.gather(*clients)
-
-    slow(main)
+    clients = [task for path in ("/first", "/second") for task in await site.begin(2, path)]
+    assert site.runs == 3
+    site.may_answer.set()
+    await asyncio.gather(*clients)
 
 
 # Renewals.
 
 
-def test_the_renewal_of_a_task_knows_nothing_of_its_client(slow, clock):
-    async def main(site):
-        site.headers = [(b"cache-control", b"max-age=60, stale-while-revalidate=60")]
-        site.may_answer.set()
-        await asyncio.gather(*await site.begin(1))
-        clock.advance(60)
-        scope = site.scope("GET", "/", "", [("host", "example.com"), ("cookie", "a=b")])
-        scope["extensions"] = {"http.response.push": {}}
+async def test_the_renewal_of_a_task_knows_nothing_of_its_client(site, clock):
+    site.headers = [(b"cache-control", b"max-age=60, stale-while-revalidate=60")]
+    site.may_answer.set()
+    await asyncio.gather(*await site.begin(1))
+    clock.advance(60)
+    scope = site.scope("GET", "/", "", [("host", "example.com"), ("cookie", "a=b")])
+    scope["extensions"] = {"http.response.push": {}}
 
-        async def nothing(*message):
-            return None
+    async def nothing(*message):
+        return None
 
-        await site.app(scope, nothing, nothing)
-        await go_on()
-        assert site.received[1] == {"type": "http.request", "body": b"", "more_body": False}
-        renewal = site.requests[1]
-        assert "extensions" not in renewal
-        assert (renewal["client"], renewal["headers"]) == (("192.0.2.0", 0), [(b"host", b"example.com")])
-
-    slow(main)
+    await site.app(scope, nothing, nothing)
+    await go_on()
+    assert site.received[1] == {"type": "http.request", "body": b"", "more_body": False}
+    renewal = site.requests[1]
+    assert "extensions" not in renewal
+    assert (renewal["client"], renewal["headers"]) == (("192.0.2.0", 0), [(b"host", b"example.com")])
 
 
 def test_the_renewal_of_a_thread_has_a_clean_environ_and_closes_its_response(wsgi, clock):
