@@ -55,9 +55,15 @@ class Request:
     notes: object
 
 
-def answering(headers=USUAL, body=b"page", status=200):
-    """Return an application that always gives this response."""
-    return lambda request: Response(body, dict(headers), status)
+def answering(headers=USUAL, body=b"page", status=200, *, notes=lambda notes: None):
+    """Return an application that always gives this response, and calls ``notes`` with its notes."""
+
+    def respond(request):
+        if request.notes is not None:
+            notes(request.notes)
+        return Response(body, dict(headers), status)
+
+    return respond
 
 
 def echo(name, vary=None):
@@ -88,6 +94,10 @@ class Site:
     def run(self, request):
         self.requests.append(request)
         return self.respond(request)
+
+    def found(self, *headers, target="/"):
+        """Make a request with each of the headers. Return "hit" or "fwd" for each."""
+        return [self.get(target, each).detail[:3] for each in headers]
 
     @property
     def runs(self):

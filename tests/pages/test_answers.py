@@ -322,12 +322,7 @@ def test_a_stale_page_is_renewed_in_the_background(site, clock):
 
 def test_a_renewal_sends_nothing_that_the_key_does_not_name(site, clock):
     lasting = {"cache-control": "public, max-age=60, stale-while-revalidate=30", "vary": "Accept-Language"}
-
-    def respond(request):
-        request.notes.vary_on(cookies=["theme"])
-        return Response(b"page", lasting)
-
-    site.respond = respond
+    site.respond = answering(lasting, notes=lambda notes: notes.vary_on(cookies=["theme"]))
     sent = {"cookie": "session=bob; theme=dark", "accept-language": "de", "user-agent": "secret", **BASIC}
     for _ in range(2):
         site.get(headers=sent)

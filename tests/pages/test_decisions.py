@@ -135,10 +135,7 @@ def test_a_missing_variant_and_a_stale_page_are_named(site, clock):
 
 
 def test_a_reason_is_one_printable_line(site):
-    def odd(request):
-        request.notes.refuse("odd", 'reads "x"\r\nSet-Cookie: \u00fc\\' + "y" * 500)
-        return Response()
-
-    site.respond = odd
+    odd = 'reads "x"\r\nSet-Cookie: \u00fc\\' + "y" * 500
+    site.respond = answering(notes=lambda notes: notes.refuse("odd", odd))
     detail = site.get().detail
     assert detail == 'fwd=miss; detail="reads \\"x\\"??Set-Cookie: ?\\\\' + "y" * 95 + '"'

@@ -55,12 +55,8 @@ STORED = {
 def test_a_page_that_may_show_the_text_is_stored(site, how):
     headers, response = STORED[how]
 
-    def respond(request):
-        if "x-depends-on" in response.headers:
-            request.notes.vary_on(cookies=[response["x-depends-on"]])
-        return response
-
-    site.respond = respond
+    depends_on = [response["x-depends-on"]] if "x-depends-on" in response.headers else []
+    site.respond = answering(response.headers, response.body, notes=lambda notes: notes.vary_on(cookies=depends_on))
     site.get("/people/ada?a=b", headers)
     assert site.stats().stored == 1
 

@@ -13,11 +13,8 @@ def tagged(tags, **headers):
 
 
 def test_a_page_is_purged_by_each_tag_that_its_response_lists_or_the_application_notes(site):
-    def respond(request):
-        request.notes.tags.add("noted")
-        return Response(b"page", {**USUAL, "cache-tag": "city:1,country:de , ,a b, \u00fc"})
-
-    site.respond = respond
+    tags = {**USUAL, "cache-tag": "city:1,country:de , ,a b, \u00fc"}
+    site.respond = answering(tags, notes=lambda notes: notes.tags.add("noted"))
     for tag in ("city:1", "country:de", "a b", "\u00fc", "noted"):
         site.get()
         site.cache.delete_tags("city:2", "city")
@@ -91,12 +88,7 @@ def test_a_page_that_was_validated_keeps_its_tags_unless_the_304_lists_others(si
     [({7}, False), ({""}, False), *(({str(each) for each in range(number)}, number < 65) for number in (64, 65))],
 )
 def test_a_page_with_wrong_tags_or_more_than_64_is_sent_and_not_stored(site, tags, is_stored, caplog):
-    def respond(request):
-        if request.notes is not None:
-            request.notes.tags |= tags
-        return Response()
-
-    site.respond = respond
+    site.respond = answering(notes=lambda notes: notes.tags.update(tags))
     assert site.get().body == b"page"
     assert site.stats().not_stored == ({} if is_stored else {"tags": 1})
     assert ("A page is not stored: the tags of a page must be" in caplog.text) == (not is_stored)

@@ -14,14 +14,8 @@ numbers = count()
 
 def shop(control=None, **headers):
     """Return an application whose pages show the visitor's basket."""
-
-    def respond(request):
-        if request.notes is not None:
-            request.notes.vary_on(cookies=["basket", "theme"])
-        given = {} if control is None else {"cache-control": control}
-        return Response(f"page {next(numbers)}".encode(), {**given, **headers})
-
-    return respond
+    given = {} if control is None else {"cache-control": control}
+    return answering({**given, **headers}, notes=lambda notes: notes.vary_on(cookies=["basket", "theme"]))
 
 
 def cookie(value):
