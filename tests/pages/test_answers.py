@@ -83,10 +83,12 @@ def test_a_response_that_must_not_be_stored_is_counted_with_its_reason(site, hea
     assert (site.stats().not_stored, site.stats().stored) == ({reason: 1}, 0)
 
 
-@pytest.mark.parametrize("status", [301, 404, 500])
+@pytest.mark.parametrize("status", [204, 301, 404, 500])
 def test_a_response_of_another_status_is_stored_with_a_lifetime(site, status):
-    site.respond = answering(status=status)
-    assert [(site.get().status, site.runs) for _ in range(2)] == [(status, 1)] * 2
+    site.respond = answering(status=status, body=b"")
+    assert [(site.get_unchecked().status, site.runs) for _ in range(2)] == [(status, 1)] * 2
+    # A response without a body has no length.
+    assert ("content-length" in site.get_unchecked().headers) == (status != 204)
 
 
 def test_a_page_from_another_cache_has_aged_while_the_application_fetched_it(site, clock):
@@ -141,6 +143,15 @@ def test_a_client_that_has_the_page_gets_a_304(site, clock, headers, condition, 
     assert site.runs == 1
 
 
+def test_a_304_has_the_headers_that_update_the_page_of_the_client_and_no_others(site):
+    kept = dict.fromkeys(("content-location", "date", "expires", "last-modified"), "a")
+    kept |= {**TAGGED, "vary": "Origin"}
+    site.respond = answering({**kept, "content-language": "de"})
+    for runs in (1, 1):
+        answer = site.get(headers={"if-none-match": '"a"'})
+        assert (answer.status, answer.headers.keys() - {"age", "cache-status"}, site.runs) == (304, kept.keys(), runs)
+
+
 def test_a_conditional_request_for_an_unknown_page_runs_the_application_without_the_condition(site):
     site.respond = answering(TAGGED)
     assert site.get(headers={"if-none-match": '"a"'}).status == 304
@@ -168,6 +179,7 @@ def test_of_the_responses_of_a_page_that_could_not_be_stored_one_a_second_may_be
     # The second one looks whether this has changed.
     for _ in range(2):
         site.get()
+    assert site.get(method="HEAD").detail == "fwd=miss; detail=private"
     site.respond = answering()
     details = []
     for seconds in (0.9, 0.1, 0):
@@ -448,9 +460,15 @@ def test_a_page_that_does_not_fit_into_max_bytes_is_not_stored(make_site):
     assert site.stats().not_stored == {"max_bytes": 1}
 
 
-def test_a_body_above_max_body_is_not_stored(make_site):
+@pytest.mark.parametrize("declares", [True, False])
+def test_a_body_above_max_body_is_not_stored(make_site, declares):
     site = make_site(max_body=10)
-    site.respond = lambda request: Response(b"x" * int(request.path[1:]))
+
+    def respond(request):
+        length = request.path[1:]
+        return Response(b"x" * int(length), {**USUAL, "content-length": length} if declares else USUAL)
+
+    site.respond = respond
     assert [site.get(f"/{length}").body for length in (10, 11)] == [b"x" * 10, b"x" * 11]
     assert (site.stats().not_stored, site.stats().stored) == ({"max_body": 1}, 1)
     # No later response of a page that was too long is recorded, until the mark is forgotten.

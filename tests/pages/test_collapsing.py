@@ -197,6 +197,23 @@ async def test_the_renewal_of_a_task_knows_nothing_of_its_client(site, clock):
     assert (renewal["client"], renewal["headers"]) == (("192.0.2.0", 0), [(b"host", b"example.com")])
 
 
+async def test_at_most_64_renewals_run_as_tasks(site, clock, caplog):
+    site.headers = [(b"cache-control", b"max-age=60, stale-while-revalidate=60")]
+    site.may_answer.set()
+    paths = [f"/{number}" for number in range(65)]
+
+    async def visit():
+        return [answer.detail for path in paths for answer in await asyncio.gather(*await site.begin(1, path))]
+
+    await visit()
+    clock.advance(60)
+    site.may_answer.clear()
+    assert await visit() == ["hit; ttl=0; detail=stale"] * 65
+    assert site.runs == 65 + 64
+    assert "Pages are not renewed" in caplog.text
+    site.may_answer.set()
+
+
 def test_the_renewal_of_a_thread_has_a_clean_environ_and_closes_its_response(wsgi, clock):
     environs, closed = [], []
 

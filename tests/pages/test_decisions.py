@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.pages.conftest import DRIVERS
-from tests.pages.site import USUAL, Response, answering, settle
+from tests.pages.site import USUAL, Response, WsgiSite, answer_of, answering, settle
 from wheelcache.pages import TRACKING, bypass, grace, ttl
 from wheelcache.runtime.wheel_driver import ManualClock
 
@@ -76,6 +76,19 @@ def test_ignored_parameters_reach_neither_the_application_nor_the_key(make_site)
         assert site.get(f"/?{query}").body == seen.encode()
     assert site.runs == 3
     assert site.cache.purge("https://example.com/?fbclid=z&a=1&b=2") == 1
+
+
+def test_ignored_parameters_are_not_in_the_uri_of_the_server_either(clock):
+    site, seen = WsgiSite(clock, ignore_query=["ref"]), []
+
+    def application(environ, start_response):
+        seen.append((environ["RAW_URI"], environ["REQUEST_URI"]))
+        start_response("200 OK", [])
+        return [b"page"]
+
+    for target, kept in (("/a?ref=1&b=2", "/a?b=2"), ("/a?ref=1", "/a")):
+        answer_of(site.cache.wsgi(application), site.environ(*site.parts(target)) | {"REQUEST_URI": target})
+        assert seen.pop() == (kept, kept)
 
 
 def test_rules_apply_to_pages_with_and_without_headers(make_site, clock):

@@ -17,7 +17,7 @@ from wheelcache.pages.wsgi import renewal_pool
 
 LANGUAGES = ["de", "en", "fr", "it"]
 REQUESTS = [("/", {"accept-language": language}) for language in LANGUAGES * 25]
-FEW = 5
+FEW = PATIENCE / 2
 """Seconds within which a request is answered that need not wait."""
 
 

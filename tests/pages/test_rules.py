@@ -9,7 +9,7 @@ from wheelcache.pages import rules
 from wheelcache.pages.headers import FOREVER, delta_seconds, dictionary, directives, http_date, members
 from wheelcache.pages.page_rules import NO_RULE
 from wheelcache.pages.rules import Use
-from wheelcache.pages.variants import Normalization, accepted_encodings, cookies, is_safe
+from wheelcache.pages.variants import Normalization, accepted_encodings, accepted_languages, cookies, is_safe
 
 YEAR = 365 * 86400
 
@@ -114,6 +114,17 @@ def test_a_value_with_control_characters_or_of_great_length_is_not_safe(value, s
 )
 def test_the_cookies_of_a_header_are_those_that_every_framework_finds(header, found):
     assert cookies(header) == found
+
+
+@pytest.mark.parametrize("length", [199, 200, 201])
+def test_an_accept_encoding_of_more_than_200_bytes_is_no_plain_list(length):
+    assert accepted_encodings(b"gzip".ljust(length)) == ([b"gzip"] if length <= 200 else None)
+
+
+@pytest.mark.parametrize("length", [499, 500, 501])
+def test_an_accept_language_of_more_than_500_bytes_is_not_normalized(length):
+    value = b"DE," * 166 + b"e" * (length - 498)
+    assert accepted_languages(value) == (value.lower() if length <= 500 else value)
 
 
 # Freshness.
