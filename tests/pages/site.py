@@ -285,6 +285,12 @@ class AsgiSite(Site):
         return asyncio.run(main())
 
 
+async def go_on():
+    """Let all tasks go on until they wait."""
+    for _ in range(100):
+        await asyncio.sleep(0)
+
+
 @contextmanager
 def running_loop():
     """Run an event loop in a thread."""

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from tests.pages.site import STALE, AsgiSite, Response, WsgiSite, leaving_client, settle
+from tests.pages.site import STALE, AsgiSite, Response, WsgiSite, go_on, leaving_client, settle
 from tests.waiting import PATIENCE, join, start, until
 from wheelcache.pages import pages
 from wheelcache.pages.wsgi import RENEWALS
@@ -47,12 +47,6 @@ class SlowSite(AsgiSite):
         tasks = [asyncio.ensure_future(self.ask_async(*self.parts(target, headers))) for _ in range(number)]
         await go_on()
         return tasks
-
-
-async def go_on():
-    """Let all tasks go on until they wait."""
-    for _ in range(20):
-        await asyncio.sleep(0)
 
 
 @pytest.fixture

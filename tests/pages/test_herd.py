@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import pytest
 
-from tests.pages.site import STALE, AsgiSite, Response, WsgiSite, answering, settle
+from tests.pages.site import STALE, AsgiSite, Response, WsgiSite, answering, go_on, settle
 from tests.waiting import PATIENCE, current_frames, join, start, until
 from wheelcache.pages.wsgi import renewal_pool
 
@@ -158,12 +158,6 @@ class Tasks(AsgiSite):
             self.runner.run(main())
         self.release()
         return answered[0]
-
-
-async def go_on():
-    """Let all tasks go on until they wait."""
-    for _ in range(50):
-        await asyncio.sleep(0)
 
 
 @pytest.fixture(params=[Threads, Tasks])

@@ -5,7 +5,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from tests.pages.site import AsgiSite
+from tests.pages.site import AsgiSite, go_on
 
 START = "http.response.start"
 PIECE = b"x" * 1000
@@ -80,12 +80,6 @@ class Client:
 
 async def nobody():
     return await asyncio.get_running_loop().create_future()
-
-
-async def go_on():
-    """Let all tasks go on until they wait."""
-    for _ in range(200):
-        await asyncio.sleep(0)
 
 
 @pytest.fixture
