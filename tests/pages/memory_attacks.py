@@ -10,8 +10,8 @@ import json
 import os
 import sys
 from collections import Counter
-from io import BytesIO
 from pathlib import Path
+from wsgiref.util import setup_testing_defaults
 
 from wheelcache.pages import HTTPCache
 
@@ -93,11 +93,8 @@ def application(environ, start_response):
     return iter([body, body]) if path == "/stream" else [body]
 
 
-def grown(kind, requests, max_bytes, step=lambda: None):
-    """Return the growth in bytes, and the figures, after ``requests`` requests of this kind. Call ``step`` after each.
-
-    Run this in a new process.
-    """
+def grown(kind, requests, max_bytes):
+    """Return the growth in bytes, and the figures, after ``requests`` requests of this kind, in a new process."""
     pages = HTTPCache(max_bytes=max_bytes, max_body=100_000, session_cookies=["sessionid"])
     app = pages.wsgi(application)
     statuses = Counter()
@@ -107,19 +104,8 @@ def grown(kind, requests, max_bytes, step=lambda: None):
         return lambda data: None
 
     def ask(attack, number):
-        environ = {
-            "wsgi.url_scheme": "http",
-            "SCRIPT_NAME": "",
-            "HTTP_HOST": "example.com",
-            "REMOTE_ADDR": "127.0.0.1",
-            "SERVER_NAME": "example.com",
-            "SERVER_PORT": "80",
-            "SERVER_PROTOCOL": "HTTP/1.1",
-            "wsgi.input": BytesIO(),
-            "wsgi.errors": sys.stderr,
-            "wsgi.version": (1, 0),
-            **ATTACKS[attack](number),
-        }
+        environ = {"HTTP_HOST": "example.com", "REMOTE_ADDR": "127.0.0.1", **ATTACKS[attack](number)}
+        setup_testing_defaults(environ)
         try:
             body = app(environ, start_response)
         except ArithmeticError:
@@ -129,8 +115,7 @@ def grown(kind, requests, max_bytes, step=lambda: None):
         for _ in body:
             if environ["PATH_INFO"] == "/stream":
                 break
-        if hasattr(body, "close"):
-            body.close()
+        getattr(body, "close", list)()
 
     for number in range(WARM_UP):
         ask("many small pages", number % 100)
@@ -138,7 +123,6 @@ def grown(kind, requests, max_bytes, step=lambda: None):
     statuses.clear()
     for number in range(requests):
         ask(kind, number)
-        step()
     return {"grown": resident() - before, "statuses": statuses, "entries": len(pages.cache)}
 
 

@@ -284,6 +284,8 @@ def test_a_page_that_another_run_has_stored_since_the_look_up_is_not_made_again(
     steps += ["visit", *["go on"] * (number - 1)]
     visit()
     assert (site.runs, steps) == (1 + is_stale, [])
+    # None is left for which later requests would wait.
+    assert not site.cache.pages.turns.open
 
 
 def test_an_application_that_requests_its_own_page_does_not_wait_for_itself(clock, closed):
