@@ -54,7 +54,7 @@ def test_a_run_that_began_before_a_purge_in_any_process_stores_nothing(two, how,
     def purge_meanwhile(request):
         if request.method == "GET":
             PURGES[how](two[process])
-        return Response(b"old", {**USUAL, "cache-tag": "tag"})
+        return Response(b"old", {**(VARYING if process else USUAL), "cache-tag": "tag"})
 
     for site in two:
         site.respond = purge_meanwhile

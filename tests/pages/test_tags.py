@@ -83,12 +83,22 @@ def test_a_page_that_was_validated_keeps_its_tags_unless_the_304_lists_others(si
         assert site.get().detail.startswith("fwd=miss")
 
 
+NUMBERED = [f"tag{number}" for number in range(65)]
+
+
 @pytest.mark.parametrize(
-    ("tags", "is_stored"),
-    [({7}, False), ({""}, False), *(({str(each) for each in range(number)}, number < 65) for number in (64, 65))],
+    ("listed", "noted", "is_stored"),
+    [
+        *(([], [wrong], False) for wrong in (7, "")),
+        *(([], NUMBERED[:number], number == 64) for number in (64, 65)),
+        *((NUMBERED[:number], [], number == 64) for number in (64, 65)),
+        (NUMBERED[:40], NUMBERED[30:], False),
+        (NUMBERED[:40], NUMBERED[30:64], True),
+    ],
 )
-def test_a_page_with_wrong_tags_or_more_than_64_is_sent_and_not_stored(site, tags, is_stored, caplog):
-    site.respond = answering(notes=lambda notes: notes.tags.update(tags))
+def test_a_page_with_wrong_tags_or_more_than_64_is_sent_and_not_stored(site, listed, noted, is_stored, caplog):
+    headers = {**USUAL, "cache-tag": ",".join(listed)}
+    site.respond = answering(headers, notes=lambda notes: notes.tags.update(noted))
     assert site.get().body == b"page"
     assert site.stats().not_stored == ({} if is_stored else {"tags": 1})
     assert ("A page is not stored: the tags of a page must be" in caplog.text) == (not is_stored)
