@@ -305,9 +305,14 @@ def test_a_page_that_a_304_has_validated_is_as_old_as_the_304(site, clock):
     site.respond = answering(TAGGED)
     site.get()
     clock.advance(60)
-    site.respond = answering({**TAGGED, "age": "50"}, b"", 304)
+
+    def validate(request):
+        clock.advance(3)
+        return Response(b"", {**TAGGED, "age": "50"}, 304)
+
+    site.respond = validate
     site.get()
-    assert (site.get().detail, site.runs) == ("hit; ttl=10", 2)
+    assert (site.get().detail, site.runs) == ("hit; ttl=7", 2)
 
 
 def test_a_page_with_no_cache_is_validated_before_every_use(site):

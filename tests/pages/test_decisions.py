@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from tests.pages.conftest import DRIVERS
 from tests.pages.site import USUAL, Response, WsgiSite, answer_of, answering, settle
 from wheelcache.pages import TRACKING, bypass, grace, ttl
+from wheelcache.pages.marks import Facts
 from wheelcache.runtime.wheel_driver import ManualClock
 
 PAGES = {
@@ -57,6 +58,15 @@ def test_the_fast_paths_answer_as_the_decision_does(driver, requests):
 
     # A request with a condition needs a decision, which this condition does not change.
     assert visit({}) == visit({"if-none-match": '"none"'})
+
+
+def test_of_the_pages_that_could_not_be_stored_the_last_4096_are_known():
+    facts = Facts()
+    for number in (*range(4096), 0, 4096):
+        facts.add(str(number), number)
+    assert [facts.find(each) for each in ("0", "1", "2", "4096")] == [0, None, 2, 4096]
+    facts.remove("2")
+    assert facts.find("2") is None
 
 
 # Options.

@@ -304,11 +304,15 @@ def test_a_page_depends_on_the_cookies_and_headers_that_the_application_names(si
         assert site.found(headers, other) == ["fwd", "hit"], headers
 
 
-def test_a_page_that_the_application_refuses_is_not_stored(site):
-    site.respond = answering(notes=lambda notes: notes.refuse("messages"))
+@pytest.mark.parametrize(
+    ("headers", "reason"),
+    [(USUAL, "messages"), ({**USUAL, "set-cookie": "a=1"}, "messages"), ({"cache-control": "private"}, "private")],
+)
+def test_a_page_that_the_application_refuses_is_not_stored(site, headers, reason):
+    site.respond = answering(headers, notes=lambda notes: notes.refuse("messages"))
     for _ in range(2):
         site.get()
-    assert (site.runs, site.stats().not_stored) == (2, {"messages": 2})
+    assert (site.runs, site.stats().not_stored) == (2, {reason: 2})
 
 
 def test_with_a_companion_a_page_without_notes_is_not_stored(make_site):

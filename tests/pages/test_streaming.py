@@ -73,6 +73,9 @@ def test_a_file_is_returned_as_it_is_and_not_stored(wsgi, call):
 
     assert call(application, **{"wsgi.file_wrapper": wrap})[0] is made[0]
     assert wsgi.stats().not_stored == {"file": 1}
+    # And so is the next response, whose headers cannot show it either.
+    call(sending([b"page"]))
+    assert not is_stored(wsgi)
 
 
 def test_a_stream_is_sent_piece_by_piece_and_stored_at_its_end(wsgi, call):
@@ -131,6 +134,8 @@ def test_a_response_that_uses_write_is_not_stored(wsgi, call):
     iterable, sent = call(application)
     assert (iterable, sent[1]) == ([b"b"], b"a")
     assert wsgi.stats().not_stored == {"write": 1}
+    call(sending([b"page"]))
+    assert not is_stored(wsgi)
 
 
 def test_a_page_is_stored_under_the_headers_of_the_request_whatever_the_application_does_to_its_environ(wsgi):
@@ -278,6 +283,8 @@ def test_messages_of_extensions_pass_through_and_nothing_is_stored(asgi, message
     assert asgi.stats().not_stored == {reason: 1}
     # Only the headers can show why.
     assert (b"stored" in dict(received[0]["headers"])[b"cache-status"]) == (reason != "trailers")
+    send_through(asgi, [START, BODY])
+    assert asgi.stats().stored == (reason == "incomplete")
 
 
 def test_early_hints_pass_through(asgi):
