@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from tests.pages.site import STALE, AsgiSite, Response, WsgiSite, go_on, leaving_client, settle
+from tests.pages.site import STALE, AsgiSite, Response, WsgiSite, answering, go_on, leaving_client, settle
 from tests.waiting import PATIENCE, join, start, until
 from wheelcache.pages import pages
 from wheelcache.pages.wsgi import RENEWALS
@@ -261,6 +261,29 @@ def test_no_thread_waits_long_for_a_page_although_all_renewals_are_slow(clock, c
     may_answer.set()
     settle()
     assert until(lambda: {site.get(target).body for target in targets} == {b"new"})
+
+
+def test_two_threads_renew_pages_for_which_64_renewals_wait_at_most(wsgi, clock, caplog):
+    began, may_answer = [], threading.Event()
+    targets = [f"/{number}" for number in range(67)]
+    wsgi.respond = answering(STALE)
+    for target in targets:
+        wsgi.get_unchecked(target)
+    clock.advance(60)
+
+    def respond(request):
+        began.append(request.path)
+        assert may_answer.wait(PATIENCE)
+        return Response()
+
+    wsgi.respond = respond
+    for number, target in enumerate(targets):
+        wsgi.get_unchecked(target)
+        assert until(lambda number=number: len(began) == min(number + 1, 2))
+        assert ("Pages are not renewed" in caplog.text) == (number == 66)
+    may_answer.set()
+    settle()
+    assert len(began) == 66
 
 
 @pytest.mark.parametrize("is_stale", [False, True])
