@@ -6,8 +6,8 @@ import re
 import pytest
 
 from tests.pages import users
-from tests.pages.site import USUAL, AsgiSite, Request, Response, answering, echo
-from wheelcache.pages import bypass
+from tests.pages.site import USUAL, AsgiSite, Request, Response, answer_of, answering, echo
+from wheelcache.pages import bypass, without_cookies
 from wheelcache.pages.keys import LONGEST_KEY, page_key
 from wheelcache.pages.request import KEYED_HEADERS
 
@@ -257,6 +257,8 @@ def test_a_page_whose_vary_changes_is_keyed_by_the_union(site, clock):
     site.respond = respond
     german, one, other = ({"accept-language": "de"}, *({"accept-language": "en", "cookie": each} for each in "ab"))
     assert site.found(german, one, other, german) == ["fwd"] * 4
+    # With the list of the variants. The first page is gone.
+    assert len(site.cache.cache) == 4
     assert site.found(german, one, other, {"accept-language": "fr", "cookie": "a"}) == ["hit"] * 3 + ["fwd"]
 
 
@@ -410,9 +412,29 @@ def test_paths_that_are_not_utf_8_have_pages_of_their_own(asgi):
     assert asgi.cache.purge("http://example.com/%fe") == 1
 
 
-def test_a_rule_applies_to_a_path_that_begins_with_the_letters_of_its_root(clock):
-    site = AsgiSite(clock, rules=[("/a/*", bypass())])
-    whole = site.scope
+BY_RULE = 'fwd=bypass; detail="rule of the site"'
+
+
+def test_rules_apply_to_the_path_with_the_script_name(make_site):
+    site = make_site(rules=[("/shop/a", bypass()), ("/shop/b", without_cookies("seen"))])
     # As servers do that leave the root out of the path.
+    name, part = ("scope", "root_path") if hasattr(site, "scope") else ("environ", "SCRIPT_NAME")
+    whole = getattr(site, name)
+    setattr(site, name, lambda *parts: {**whole(*parts), part: "/shop"})
+    site.respond = echo("cookie")
+    assert site.get_unchecked("/a").detail == BY_RULE
+    assert [site.get_unchecked("/b", headers).body for headers in ({}, {"cookie": "seen=1"})] == [b"None"] * 2
+
+
+def test_the_root_of_an_asgi_application_is_a_part_of_its_paths_or_in_front_of_them(clock):
+    site = AsgiSite(clock, rules=[("/a/about", bypass()), ("/a/b", bypass())])
+    whole = site.scope
     site.scope = lambda *parts: {**whole(*parts), "root_path": "/a"}
-    assert site.get("/about").detail == 'fwd=bypass; detail="rule of the site"'
+    assert [site.get(target).detail for target in ("/about", "/a/b", "/b")] == [BY_RULE] * 3
+
+
+@pytest.mark.parametrize("name", ["HTTP_CONTENT_TYPE", "HTTP_CONTENT_LENGTH"])
+def test_an_entry_of_an_environ_that_frameworks_take_for_another_makes_no_page(wsgi, name):
+    environ = wsgi.environ(*wsgi.parts()) | {name: "1"}
+    answer = answer_of(wsgi.cache.wsgi(wsgi.application), environ)
+    assert answer.detail == 'fwd=bypass; detail="unsafe header in the request"'
