@@ -421,7 +421,7 @@ def test_rules_apply_to_the_path_with_the_script_name(make_site):
     name, part = ("scope", "root_path") if hasattr(site, "scope") else ("environ", "SCRIPT_NAME")
     whole = getattr(site, name)
     setattr(site, name, lambda *parts: {**whole(*parts), part: "/shop"})
-    site.respond = echo("cookie")
+    site.respond = echo("cookie", vary="Cookie")
     assert site.get_unchecked("/a").detail == BY_RULE
     assert [site.get_unchecked("/b", headers).body for headers in ({}, {"cookie": "seen=1"})] == [b"None"] * 2
 
