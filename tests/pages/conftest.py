@@ -1,10 +1,28 @@
+import asyncio
+from inspect import iscoroutinefunction
+
 import pytest
 
-from tests.pages.site import AsgiSite, WsgiSite
-from tests.waiting import until
-from wheelcache.pages.wsgi import renewal_pool
+from tests.pages.site import AsgiSite, WsgiSite, settle
+from tests.waiting import PATIENCE
 
 DRIVERS = {"wsgi": WsgiSite, "asgi": AsgiSite}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem):
+    """Run a test that is a coroutine function. At its end, no task is left."""
+    if not iscoroutinefunction(pyfuncitem.obj):
+        return None
+
+    async def main():
+        async with asyncio.timeout(PATIENCE):
+            await pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames})
+            while asyncio.all_tasks() != {asyncio.current_task()}:
+                await asyncio.sleep(0)
+
+    asyncio.run(main())
+    return True
 
 
 @pytest.fixture(params=DRIVERS)
@@ -17,7 +35,7 @@ def make_site(request, clock, closed):
         return site
 
     yield make
-    assert until(lambda: not renewal_pool.pending)
+    settle()
 
 
 @pytest.fixture

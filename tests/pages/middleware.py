@@ -7,14 +7,35 @@ import io
 import random
 from http.cookies import SimpleCookie
 
+IN_ENVIRON = {
+    "path": lambda environ, country: {"PATH_INFO": f"/{country}{environ['PATH_INFO']}"},
+    "header": lambda environ, country: {"HTTP_X_COUNTRY": country},
+    "host": lambda environ, country: {"HTTP_HOST": f"{country}.example.com"},
+    "cookie": lambda environ, country: {"HTTP_COOKIE": f"theme={country}"},
+    "body": lambda environ, country: {"CONTENT_LENGTH": "2", "wsgi.input": io.BytesIO(country.encode())},
+    "query": lambda environ, country: {"QUERY_STRING": f"country={country}"},
+    "own": lambda environ, country: {"site.country": country},
+}
+IN_SCOPE = {
+    "path": lambda scope, country: {"path": f"/{country}{scope['path']}"},
+    "header": lambda scope, country: replaced(scope, b"x-country", country),
+    "host": lambda scope, country: replaced(scope, b"host", f"{country}.example.com"),
+    "cookie": lambda scope, country: replaced(scope, b"cookie", f"theme={country}"),
+    "body": lambda scope, country: {},
+    "query": lambda scope, country: {"query_string": f"country={country}".encode()},
+    "own": lambda scope, country: {"site.country": country},
+}
 
-def in_environ(environ):
-    return SimpleCookie(environ.get("HTTP_COOKIE", "")).get("country")
+
+def replaced(scope, name, value):
+    # In place, as some do.
+    scope["headers"][:] = [pair for pair in scope["headers"] if pair[0] != name] + [(name, value.encode())]
+    return {}
 
 
-def in_scope(scope):
-    sent = dict(scope["headers"]).get(b"cookie", b"")
-    return SimpleCookie(sent.decode("latin-1")).get("country")
+def country_in(header):
+    found = SimpleCookie(header).get("country")
+    return None if found is None else found.value
 
 
 class ByCookie:
@@ -22,80 +43,28 @@ class ByCookie:
 
     def __init__(self, app, part):
         self.app = app
-        self.change = getattr(self, part)
+        self.part = part
 
     def __call__(self, environ, start_response):
-        country = in_environ(environ)
+        country = country_in(environ.get("HTTP_COOKIE", ""))
         if country is not None:
-            self.change(environ, country.value)
+            environ |= IN_ENVIRON[self.part](environ, country)
         return self.app(environ, start_response)
 
-    def path(self, environ, country):
-        environ["PATH_INFO"] = f"/{country}{environ['PATH_INFO']}"
 
-    def header(self, environ, country):
-        environ["HTTP_X_COUNTRY"] = country
-
-    def host(self, environ, country):
-        environ["HTTP_HOST"] = f"{country}.example.com"
-
-    def cookie(self, environ, country):
-        environ["HTTP_COOKIE"] = f"theme={country}"
-
-    def body(self, environ, country):
-        environ["CONTENT_LENGTH"] = str(len(country))
-        environ["wsgi.input"] = io.BytesIO(country.encode())
-
-    def query(self, environ, country):
-        environ["QUERY_STRING"] = f"country={country}"
-
-    def own(self, environ, country):
-        environ["site.country"] = country
-
-
-class ByCookieAsync:
+class ByCookieAsync(ByCookie):
     """ASGI middleware that changes a part of the request."""
 
-    def __init__(self, app, part):
-        self.app = app
-        self.change = getattr(self, part)
-
     async def __call__(self, scope, receive, send):
-        country = in_scope(scope)
-        if country is not None:
-            scope, receive = self.change(scope, receive, country.value)
-        await self.app(scope, receive, send)
+        country = country_in(dict(scope["headers"]).get(b"cookie", b"").decode("latin-1"))
 
-    def path(self, scope, receive, country):
-        return {**scope, "path": f"/{country}{scope['path']}"}, receive
-
-    def header(self, scope, receive, country):
-        # In place, as some do.
-        scope["headers"].append((b"x-country", country.encode()))
-        return scope, receive
-
-    def host(self, scope, receive, country):
-        return self.replaced(scope, b"host", f"{country}.example.com"), receive
-
-    def cookie(self, scope, receive, country):
-        return self.replaced(scope, b"cookie", f"theme={country}"), receive
-
-    def body(self, scope, receive, country):
         async def receive_country():
             message = await receive()
             return {**message, "body": country.encode()} if message["type"] == "http.request" else message
 
-        return scope, receive_country
-
-    def query(self, scope, receive, country):
-        return {**scope, "query_string": f"country={country}".encode()}, receive
-
-    def own(self, scope, receive, country):
-        return {**scope, "site.country": country}, receive
-
-    def replaced(self, scope, name, value):
-        headers = [pair for pair in scope["headers"] if pair[0] != name]
-        return {**scope, "headers": [*headers, (name, value.encode())]}
+        if country is not None:
+            scope = {**scope, **IN_SCOPE[self.part](scope, country)}
+        await self.app(scope, receive_country if country is not None and self.part == "body" else receive, send)
 
 
 SHOWN = {

@@ -8,13 +8,16 @@ from urllib.parse import unquote, unquote_to_bytes
 from wsgiref.util import setup_testing_defaults
 from wsgiref.validate import validator
 
-from tests.waiting import start
+from tests.waiting import start, until
 from wheelcache.pages import NOTES_KEY
 from wheelcache.pages import site as surroundings
 from wheelcache.pages.http_cache import PageCache
 from wheelcache.pages.options import Options
 from wheelcache.pages.variants import environ_name
+from wheelcache.pages.wsgi import renewal_pool
 
+USUAL = {"cache-control": "max-age=60"}
+STALE = {"cache-control": "max-age=60, stale-while-revalidate=60"}
 EPOCH = 1_700_000_000
 """The time of day when the clock of the tests shows 0: Tue, 14 Nov 2023 22:13:20 GMT."""
 
@@ -29,7 +32,7 @@ class Response:
     """A response, from the application or to the client. Names of headers are in lower case."""
 
     body: bytes = b"page"
-    headers: dict = field(default_factory=lambda: {"cache-control": "max-age=60"})
+    headers: dict = field(default_factory=lambda: {**USUAL})
     status: int = 200
 
     def __getitem__(self, name):
@@ -41,15 +44,37 @@ class Response:
         return self.headers.get("cache-status", "").partition("; ")[2]
 
 
+@dataclass
 class Request:
     """A request, as the application sees it."""
 
-    def __init__(self, method, path, query, headers, notes):
-        self.method = method
-        self.path = path
-        self.query = query
-        self.headers = headers
-        self.notes = notes
+    method: str
+    path: str
+    query: str
+    headers: dict
+    notes: object
+
+
+def answering(headers=USUAL, body=b"page", status=200, *, notes=lambda notes: None):
+    """Return an application that always gives this response, and calls ``notes`` with its notes."""
+
+    def respond(request):
+        if request.notes is not None:
+            notes(request.notes)
+        return Response(body, dict(headers), status)
+
+    return respond
+
+
+def echo(name, vary=None):
+    """Return an application whose page shows a request header."""
+    headers = USUAL if vary is None else {**USUAL, "vary": vary}
+    return lambda request: Response(repr(request.headers.get(name)).encode(), headers)
+
+
+def settle():
+    """Wait for the renewals in threads. Those in tasks end with ``Site.ask``."""
+    assert until(lambda: not renewal_pool.pending)
 
 
 class Site:
@@ -64,11 +89,15 @@ class Site:
         self.clock = clock
         self.cache = PageCache(Options(**options), site_on(clock, has_companion=has_companion))
         self.requests = []
-        self.respond = lambda request: Response()
+        self.respond = answering()
 
     def run(self, request):
         self.requests.append(request)
         return self.respond(request)
+
+    def found(self, *headers, target="/"):
+        """Make a request with each of the headers. Return "hit" or "fwd" for each."""
+        return [self.get(target, each).detail[:3] for each in headers]
 
     @property
     def runs(self):
@@ -254,6 +283,12 @@ class AsgiSite(Site):
             return answers
 
         return asyncio.run(main())
+
+
+async def go_on():
+    """Let all tasks go on until they wait."""
+    for _ in range(100):
+        await asyncio.sleep(0)
 
 
 @contextmanager

@@ -5,13 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.pages.conftest import DRIVERS
-from tests.pages.site import Response
-from tests.waiting import until
+from tests.pages.site import USUAL, Response, WsgiSite, answer_of, answering, settle
 from wheelcache.pages import TRACKING, bypass, grace, ttl
-from wheelcache.pages.wsgi import renewal_pool
+from wheelcache.pages.marks import Facts
 from wheelcache.runtime.wheel_driver import ManualClock
-
-USUAL = {"cache-control": "max-age=60"}
 
 PAGES = {
     "/plain": USUAL,
@@ -52,7 +49,7 @@ def test_the_fast_paths_answer_as_the_decision_does(driver, requests):
         answers = []
         for target, headers, seconds in requests:
             answer = site.get_unchecked(target, {**headers, **more_headers})
-            assert until(lambda: not renewal_pool.pending)
+            settle()
             answers.append((answer.status, answer.body, answer.headers))
             clock.advance(seconds)
         counts = site.cache.stats(), site.cache.cache.stats().hits, site.runs
@@ -63,42 +60,56 @@ def test_the_fast_paths_answer_as_the_decision_does(driver, requests):
     assert visit({}) == visit({"if-none-match": '"none"'})
 
 
-# Query parameters.
+def test_of_the_pages_that_could_not_be_stored_the_last_4096_are_known():
+    facts = Facts()
+    for number in (*range(4096), 0, 4096):
+        facts.add(str(number), number)
+    assert [facts.find(each) for each in ("0", "1", "2", "4096")] == [0, None, 2, 4096]
+    facts.remove("2")
+    assert facts.find("2") is None
 
 
-def echo_query(request):
-    return Response(request.query.encode(), USUAL)
+# Options.
 
 
 def test_ignored_parameters_reach_neither_the_application_nor_the_key(make_site):
     site = make_site(ignore_query=[*TRACKING, "ref"])
-    site.respond = echo_query
-    for query in ("a=1&b=2", "utm_source=x&a=1&b=2", "a=1&b=2&gclid=EVIL&ref=y"):
-        assert site.get(f"/?{query}").body == b"a=1&b=2"
-    assert site.get("/?gclid=1").body == b""
-    assert site.get("/").body == b""
-    assert site.runs == 2
+    site.respond = lambda request: Response(request.query.encode())
+    for query, seen in (
+        ("a=1&b=2", "a=1&b=2"),
+        ("utm_source=x&a=1&b=2", "a=1&b=2"),
+        ("a=1&b=2&gclid=EVIL&ref=y", "a=1&b=2"),
+        ("gclid=1", ""),
+        ("", ""),
+        ("b=2&a=1", "b=2&a=1"),
+    ):
+        assert site.get(f"/?{query}").body == seen.encode()
+    assert site.runs == 3
     assert site.cache.purge("https://example.com/?fbclid=z&a=1&b=2") == 1
 
 
-def test_by_default_the_whole_query_is_a_part_of_the_key(site):
-    site.respond = echo_query
-    for query in ("b=2&a=1", "a=1&b=2", "utm_source=x"):
-        assert site.get(f"/?{query}").body == query.encode()
+def test_ignored_parameters_are_not_in_the_uri_of_the_server_either(clock):
+    site, seen = WsgiSite(clock, ignore_query=["ref"]), []
 
+    def application(environ, start_response):
+        seen.append((environ["RAW_URI"], environ["REQUEST_URI"]))
+        start_response("200 OK", [])
+        return [b"page"]
 
-# Rules.
+    for target, kept in (("/a?ref=1&b=2", "/a?b=2"), ("/a?ref=1", "/a")):
+        answer_of(site.cache.wsgi(application), site.environ(*site.parts(target)) | {"REQUEST_URI": target})
+        assert seen.pop() == (kept, kept)
 
 
 def test_rules_apply_to_pages_with_and_without_headers(make_site, clock):
     rules = [("/static/*", ttl(3600)), ("/account/*", bypass()), ("api.example.com/*", grace(30)), ("/api/*", ttl(10))]
     site = make_site(rules=rules)
-    site.respond = lambda request: Response(headers={})
+    site.respond = answering({})
     assert site.get("/static/a").detail == "fwd=miss; stored"
     assert site.get("/other").detail == 'fwd=miss; detail="no lifetime"'
     clock.advance(3599)
     assert site.get("/static/a").detail == "hit; ttl=1"
-    site.respond = lambda request: Response(headers=USUAL)
+    site.respond = answering()
     assert site.get("/account/7").detail == 'fwd=bypass; detail="rule of the site"'
     site.get("/api/a", host="API.example.com")
     clock.advance(10)
@@ -130,27 +141,24 @@ def test_rules_apply_to_pages_with_and_without_headers(make_site, clock):
 @pytest.mark.parametrize("shown", [True, "short", False])
 def test_every_answer_gives_a_reason(make_site, how, headers, detail, shown):
     site = make_site(session_cookies=["sessionid"], cache_status=shown)
-    site.respond = lambda request: Response(headers=headers)
+    site.respond = answering(headers)
     expected = {True: detail, "short": detail.partition("detail")[0].removesuffix("; "), False: ""}[shown]
     assert site.get_unchecked(**how).detail == expected
 
 
 def test_a_missing_variant_and_a_stale_page_are_named(site, clock):
-    site.respond = lambda request: Response(headers={**USUAL, "vary": "X-A"})
+    site.respond = answering({**USUAL, "vary": "X-A"})
     site.get()
     assert site.get(headers={"x-a": "1"}).detail == "fwd=vary-miss; stored"
     clock.advance(61)
-    site.respond = lambda request: Response(headers={"cache-control": "max-age=60, stale-if-error=60", "vary": "X-A"})
+    site.respond = answering({"cache-control": "max-age=60, stale-if-error=60", "vary": "X-A"})
     site.get()
     clock.advance(61)
     assert site.get().detail == "fwd=stale; stored"
 
 
 def test_a_reason_is_one_printable_line(site):
-    def odd(request):
-        request.notes.refuse("odd", 'reads "x"\r\nSet-Cookie: \u00fc\\' + "y" * 500)
-        return Response()
-
-    site.respond = odd
+    odd = 'reads "x"\r\nSet-Cookie: \u00fc\\' + "y" * 500
+    site.respond = answering(notes=lambda notes: notes.refuse("odd", odd))
     detail = site.get().detail
     assert detail == 'fwd=miss; detail="reads \\"x\\"??Set-Cookie: ?\\\\' + "y" * 95 + '"'

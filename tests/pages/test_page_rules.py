@@ -6,14 +6,23 @@ import pytest
 
 from tests.pages.site import EPOCH
 from wheelcache.pages import rules
-from wheelcache.pages.page_rules import NO_RULE, PageRule, PageRules, bypass, fail_safe, grace, listed, ttl
+from wheelcache.pages.page_rules import (
+    NO_RULE,
+    PageRule,
+    PageRules,
+    bypass,
+    fail_safe,
+    grace,
+    listed,
+    ttl,
+    without_cookies,
+)
 
 
 @pytest.mark.parametrize(
     ("pattern", "host", "path", "matches"),
     [
         ("/news/*", "a.example", "/news/", True),
-        ("/news/*", "b.example", "/news/2024/x", True),
         ("/news/*", "a.example", "/news", False),
         ("/news/*", "a.example", "/en/news/", False),
         ("/news", "a.example", "/news", True),
@@ -33,9 +42,7 @@ from wheelcache.pages.page_rules import NO_RULE, PageRule, PageRules, bypass, fa
         ("/*a*b", "a.example", "/ab", True),
         ("/a*ab", "a.example", "/ab", False),
         ("/*ab*b*", "a.example", "/ab", False),
-        ("/**/x", "a.example", "//x", True),
         ("*//x", "a.example", "//x", True),
-        ("localhost/x", "localhost", "/x", True),
         ("LocalHost:8000/x", "localhost:8000", "/x", True),
         ("[::1]/x", "[::1]", "/x", True),
         ("//intranet/*", "intranet", "/x", True),
@@ -48,9 +55,8 @@ def test_a_pattern_matches_the_path_or_the_host_and_the_path(pattern, host, path
 
 
 def test_of_each_kind_the_first_matching_rule_counts():
-    found = PageRules(
-        [("/a/*", grace(0)), ("/a/b/*", ttl(10)), ("/a/*", ttl(20)), ("/a/b/c", bypass()), ("/*", grace(30))]
-    )
+    rules = [("/a/*", grace(0)), ("/a/b/*", ttl(10)), ("/a/*", ttl(20)), ("/a/b/c", bypass()), ("/*", grace(30))]
+    found = PageRules(rules)
     assert found.of("h", "/a/b/x") == PageRule(ttl=10.0, grace=0.0)
     assert found.of("h", "/a/x") == PageRule(ttl=20.0, grace=0.0)
     assert found.of("h", "/a/b/c") == PageRule(ttl=10.0, bypasses=True, grace=0.0)
@@ -67,26 +73,16 @@ def test_of_each_kind_the_first_matching_rule_counts():
         ([("/x", ttl(1)), "/y"], r"rules\[1\] must be a pair of a pattern and a rule, such as .*, not '/y'"),
         ([("/x",)], r"rules\[0\] must be a pair"),
         ([(5, ttl(1))], r"rules\[0\] must be a pair"),
-        (
-            [("/x", 60)],
-            r"rules\[0\], for '/x', must have ttl\(seconds\), bypass\(\), grace\(s.*\) or without_c",
-        ),
-        ([("/x", bypass)], r"rules\[0\], for '/x', must have ttl"),
-        ([("example.com", ttl(1))], r"rules\[0\] must have a pattern of a path, or .*, not 'example.com'"),
-        ([("", ttl(1))], r"rules\[0\] must have a pattern"),
-        (
-            [("news/*", ttl(1))],
-            r"rules\[0\] must have a pattern .*, not 'news/\*': '/news/\*' is a path, and '//news/\*' begins with",
-        ),
+        ([("/x", 60)], r"rules\[0\], for '/x', must have ttl\(seconds\), bypass\(\), grace\(s.*\) or without_c"),
+        ([("news/*", ttl(1))], r"rules\[0\] must have .*, not 'news/\*': '/news/\*' is a path, and '//news/\*' begins"),
         *(
             ([(pattern, ttl(1))], r"rules\[0\] must have a pattern that begins with a slash or a host")
-            for pattern in ("http:/x", "[::1/x", "user@a.example/x", ".../x")
+            for pattern in ("http:/x", "[::1/x", "user@a.example/x", ".../x", "api*/x")
         ),
-        ([("///x", ttl(1))], r"rules\[0\] must have a pattern of a path, or of a host and a path"),
-        ([("api*/x", ttl(1))], r"rules\[0\] must have a pattern that begins with a slash or a host"),
-        ([("//intranet", ttl(1))], r"rules\[0\] must have a pattern of a path, or of a host and a path"),
-        ([("https://example.com/", ttl(1))], r"rules\[0\] must have a pattern of .* without scheme and query"),
-        ([("/x?page=*", ttl(1))], r"rules\[0\] must have a pattern of .* without scheme and query"),
+        *(
+            ([(pattern, ttl(1))], r"rules\[0\] must have a pattern of a path, or .* without scheme and query")
+            for pattern in ("///x", "//intranet", "https://example.com/", "/x?page=*", "example.com", "")
+        ),
     ],
 )
 def test_an_invalid_rule_is_named(given, message):
@@ -94,12 +90,29 @@ def test_an_invalid_rule_is_named(given, message):
         PageRules(listed("rules", given))
 
 
-@pytest.mark.parametrize(("make", "value"), [(ttl, 0), (ttl, "60"), (ttl, None), (ttl, float("inf")), (grace, -1)])
+@pytest.mark.parametrize(
+    ("make", "value"),
+    [(ttl, 0), (ttl, "60"), (ttl, None), (ttl, float("inf")), (grace, -1), (fail_safe, -1)],
+)
 def test_an_invalid_number_is_named(make, value):
-    with pytest.raises(
-        (TypeError, ValueError), match=rf"^the number in {make.__name__}\(\) must be a number of seconds"
-    ):
+    message = rf"^the number in {make.__name__}\(\) must be a number of seconds"
+    with pytest.raises((TypeError, ValueError), match=message):
         make(value)
+
+
+@pytest.mark.parametrize(
+    ("rule", "source"),
+    [
+        (ttl(60), "ttl(60)"),
+        (ttl(0.5, cookies=["b", "a"]), 'ttl(0.5, cookies=["a", "b"])'),
+        (grace(0), "grace(0)"),
+        (fail_safe(1), "fail_safe(1)"),
+        (bypass(), "bypass()"),
+        (without_cookies("b", "a"), 'without_cookies("a", "b")'),
+    ],
+)
+def test_a_rule_shows_the_code_that_makes_it(rule, source):
+    assert rule.source == source
 
 
 @pytest.mark.alone
@@ -122,37 +135,28 @@ def test_ttl_is_the_lifetime_of_a_page_whatever_its_headers_say(control):
         assert freshness(control, ttl(3600), status).lifetime == 3600
     for status in (201, 302, 403, 405, 500, 503):
         assert freshness(control, ttl(3600), status) == freshness(control, NO_RULE, status)
-
-
-def test_ttl_stores_nothing_that_must_not_be_stored_and_skips_no_validation():
-    for headers in ([(b"cache-control", b"private")], [(b"cache-control", b"no-store")], [(b"set-cookie", b"a=1")]):
-        response = rules.Response(200, headers)
-        assert next(rules.refusals(response, authorized=False), None) is not None
     assert not freshness(b"no-cache", ttl(60)).is_useful
 
 
+BOTH = PageRules([("/*", grace(30)), ("/*", fail_safe(30))]).of("h", "/")
+
+
 @pytest.mark.parametrize(
-    ("control", "graced", "failing"),
+    ("rule", "control", "graced", "failing"),
     [
-        (b"max-age=60", 30, 30),
-        (b"s-maxage=60", 30, 30),
-        (b"max-age=60, stale-while-revalidate=7", 7, 30),
-        (b"max-age=60, stale-while-revalidate=7, stale-if-error=0", 7, 0),
-        (b"max-age=60, must-revalidate", 0, 0),
-        (b"max-age=60, proxy-revalidate, stale-while-revalidate=7", 0, 0),
+        (BOTH, b"max-age=60", 30, 30),
+        (BOTH, b"s-maxage=60", 30, 30),
+        (BOTH, b"max-age=60, stale-while-revalidate=7", 7, 30),
+        (BOTH, b"max-age=60, stale-while-revalidate=7, stale-if-error=0", 7, 0),
+        (BOTH, b"max-age=60, must-revalidate", 0, 0),
+        (BOTH, b"max-age=60, proxy-revalidate, stale-while-revalidate=7", 0, 0),
+        # Each leaves the option of the other one.
+        (grace(30), b"max-age=60", 30, 6),
+        (fail_safe(30), b"max-age=60", 5, 30),
+        # Unlike a rule, an option does not replace s-maxage (RFC 9111, 5.2.2.10).
+        (fail_safe(30), b"s-maxage=60", 0, 30),
     ],
 )
-def test_grace_and_fail_safe_let_pages_be_stale_that_do_not_specify_it(control, graced, failing):
-    both = PageRules([("/*", grace(30)), ("/*", fail_safe(30))]).of("h", "/")
-    page = freshness(control, both)
+def test_grace_and_fail_safe_let_pages_be_stale_that_do_not_specify_it(rule, control, graced, failing):
+    page = freshness(control, rule)
     assert (page.grace, page.fail_safe) == (graced, failing)
-
-
-def test_each_rule_for_stale_pages_leaves_the_option_of_the_other_one():
-    page = freshness(b"max-age=60", grace(30))
-    assert (page.grace, page.fail_safe) == (30, 6)
-    page = freshness(b"max-age=60", fail_safe(30))
-    assert (page.grace, page.fail_safe) == (5, 30)
-    # Unlike a rule, an option does not replace s-maxage (RFC 9111, 5.2.2.10).
-    page = freshness(b"s-maxage=60", fail_safe(30))
-    assert (page.grace, page.fail_safe) == (0, 30)

@@ -11,20 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import wheelcache
+from tests.guests import has, needs
 from tests.memory import traced
-from tests.pages.site import Response
-from tests.watch.published import INTERVAL, only
+from tests.pages.site import Response, answering
 from wheelcache.pages.busiest import LONGEST_PATH, PLACES, SpaceSaving, readable
 from wheelcache.pages.figures import Figures
 from wheelcache.pages.reasons import BYPASSING, MOST_REASONS, REASONS, refusal
 from wheelcache.pages.variants import MOST_VARIANTS
-from wheelcache.watch import site_commands
-from wheelcache.watch.dashboard.dashboard import Dashboard
 
-
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "figures"
+if has("watch"):
+    from tests.watch.published import INTERVAL, only
+    from wheelcache.watch.site_commands import pages_in_words
 
 
 def refuse(figures, reason, **numbers):
@@ -119,23 +116,13 @@ def test_an_application_that_makes_up_reasons_makes_no_more_than_a_few():
     assert sum(not_stored.values()) == 2002
 
 
-def test_variants_that_are_removed_are_counted_by_header_and_path():
-    figures = Figures()
-    for _ in range(100):
-        figures.variants_full("/news", "user-agent")
-    figures.variants_full("/", "cookie theme")
-    stats = figures.stats()
-    assert stats.full_variants == {"user-agent": {"/news": 100}, "cookie theme": {"/": 1}}
-    assert (stats.variants_removed, stats.not_stored) == (101, {})
-
-
 def test_a_page_with_too_many_variants_names_the_header_that_has_them(site):
-    site.respond = lambda request: Response(
-        headers={"cache-control": "max-age=60", "vary": "user-agent, accept-encoding"}
-    )
+    site.respond = answering({"cache-control": "max-age=60", "vary": "user-agent, accept-encoding"})
     for number in range(MOST_VARIANTS + 3):
         site.get("/news?a", {"user-agent": f"browser {number}", "accept-encoding": "gzip"})
-    assert site.stats().full_variants == {"user-agent": {"/news": 3}}
+    stats = site.stats()
+    assert (stats.full_variants, stats.variants_removed) == ({"user-agent": {"/news": 3}}, 3)
+    assert stats.not_stored == {}
 
 
 def test_a_child_of_a_fork_begins_its_own_paths():
@@ -159,69 +146,69 @@ def test_each_reason_of_the_package_is_explained_with_its_detail():
 # The figures of a site.
 
 
-def test_the_paths_of_all_workers_are_added_also_after_their_end(make_site, clock, path):
-    one, two = make_site(figures_dir=path), make_site(figures_dir=path)
-    for site, numbers in ((one, {"a": 3, "b": 1}), (two, {"a": 2, "c": 4})):
-        refuse(site.cache.pages.figures, "private", **numbers)
+@pytest.fixture
+def worker(make_site, clock, tmp_path):
+    """Return a function that makes a worker, and one that returns the published figures."""
+
+    def published():
+        clock.advance(INTERVAL)
+        return only(tmp_path / "figures").stats.pages
+
+    def worker():
+        site = make_site(figures_dir=tmp_path / "figures")
         site.get()
-    clock.advance(INTERVAL)
-    assert only(path).stats.pages.not_stored_paths == {"private": {"/a": 5, "/c": 4, "/b": 1}}
-    one.cache.cache.close()
-    refuse(two.cache.pages.figures, "private", c=7)
-    refuse(two.cache.pages.figures, "made up", d=1)
-    two.cache.pages.figures.variants_full("/a", "user-agent")
-    clock.advance(INTERVAL)
+        return site, site.cache.pages.figures
+
+    return worker, published
+
+
+@needs("watch")
+def test_the_paths_of_all_workers_are_added_also_after_their_end(worker):
+    worker, published = worker
+    (site, one), (_, two) = worker(), worker()
+    refuse(one, "private", a=3, b=1)
+    refuse(two, "private", a=2, c=4)
+    assert published().not_stored_paths == {"private": {"/a": 5, "/c": 4, "/b": 1}}
+    site.cache.cache.close()
+    refuse(two, "private", c=7)
+    refuse(two, "made up", d=1)
+    two.variants_full("/a", "user-agent")
     for _ in range(2):
-        shown = only(path).stats.pages
+        shown = published()
         assert shown.not_stored_paths == {"private": {"/c": 11, "/a": 5, "/b": 1}, "other": {"/d": 1}}
         assert shown.full_variants == {"user-agent": {"/a": 1}}
-        clock.advance(INTERVAL)
 
 
-def test_strangers_push_no_real_path_out_of_the_database(make_site, clock, path):
-    site, chance = make_site(figures_dir=path), random.Random(5)
-    for _ in range(30):
+@needs("watch")
+def test_strangers_push_no_real_path_out_of_the_database(worker):
+    (_, figures), published, chance = worker[0](), worker[1], random.Random(5)
+    for _ in range(8):
         for _ in range(50):
-            site.cache.pages.figures.refused(refusal("session"), f"/{chance.random()}", "view")
-        refuse(site.cache.pages.figures, "session", account=10)
-        site.get()
-        clock.advance(INTERVAL)
-    paths = only(path).stats.pages.not_stored_paths["session"]
+            figures.refused(refusal("session"), f"/{chance.random()}", "view")
+        refuse(figures, "session", account=10)
+        paths = published().not_stored_paths["session"]
     assert len(paths) == PLACES
-    assert next(iter(paths.items())) == ("/account", 300)
+    assert next(iter(paths.items())) == ("/account", 80)
 
 
-def test_a_new_database_gets_all_paths_of_living_workers(make_site, clock, path):
-    site = make_site(figures_dir=path)
-    refuse(site.cache.pages.figures, "private", a=30)
-    site.get()
-    clock.advance(INTERVAL)
-    (database,) = path.glob("figures-*.sqlite3")
+@needs("watch")
+def test_a_new_database_gets_all_paths_of_living_workers(worker, tmp_path):
+    (_, figures), published = worker[0](), worker[1]
+    refuse(figures, "private", a=30)
+    published()
+    (database,) = tmp_path.glob("figures/figures-*.sqlite3")
     database.write_bytes(b"damaged" * 1000)
-    refuse(site.cache.pages.figures, "private", a=1)
-    clock.advance(INTERVAL)
-    assert only(path).stats.pages.not_stored_paths == {"private": {"/a": 31}}
+    refuse(figures, "private", a=1)
+    assert published().not_stored_paths == {"private": {"/a": 31}}
 
 
-@pytest.mark.parametrize("is_published", [True, False])
-def test_the_paths_reach_the_dashboard_and_the_terminal(make_site, clock, path, is_published):
-    site = make_site(figures_dir=path if is_published else None)
-    figures = site.cache.pages.figures
+@needs("watch")
+def test_the_terminal_names_the_busiest_paths():
+    figures = Figures()
     refuse(figures, "set-cookie", basket=5, login=2, a=1, b=1)
     for _ in range(8):
         figures.variants_full("/news", "user-agent")
-    site.get()
-    clock.advance(20)
-    cache = site.cache.cache
-    shown = Dashboard("a site", lambda: [cache], lambda name: []).figures()
-    pages = shown["caches"][0]["pages"]
-    assert pages["not_stored_paths"] == {"set-cookie": {"/basket": 5, "/login": 2, "/a": 1, "/b": 1}}
-    assert pages["full_variants"] == {"user-agent": {"/news": 8}}
-    if is_published:
-        assert "Vary: user-agent on /news has more than 32 values" in shown["headline"]
-        (terminal,) = site_commands.figures([cache]).document["caches"]
-        assert terminal["total"]["pages"] == pages
-    assert site_commands.pages_in_words("pages", site.stats()).splitlines()[1:] == [
+    assert pages_in_words("pages", figures.stats()).splitlines()[1:] == [
         "  set-cookie: The response sets a cookie. Most often: /basket 5, /login 2, /a 1.",
         "  Variants removed because of user-agent. Most often: /news 8.",
     ]

@@ -1,225 +1,357 @@
-"""Unsafe methods and purges remove pages with all their variants, for both drivers."""
+"""Unsafe methods and purges remove pages with all their variants, in one process and in all of a machine.
+
+Two caches of one name stand for two processes; they share purges.
+"""
 
 import pytest
 
-from tests.pages.site import Response
-from tests.waiting import until
-from wheelcache.pages.wsgi import renewal_pool
-from wheelcache.watch.inquiries import CLEAR, PURGE
-from wheelcache.watch.publisher import INTERVAL
-from wheelcache.watch.site import Site
+from tests.guests import needs
+from tests.pages.site import STALE, USUAL, Response, answering, settle
+from tests.runtime.forks import fork
+from wheelcache.pages import shared_purges
+from wheelcache.pages.keys import NotPurgeable, check_purgeable
 
 pytestmark = pytest.mark.pairs(full="make_site", of="make_site")
 
+VARYING = {**USUAL, "vary": "Accept-Language"}
 
-def answering(headers, body=b"page", status=200):
-    return lambda request: Response(body, headers, status)
-
-
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
-def test_a_successful_unsafe_method_removes_the_page_of_its_url(site, method):
-    site.get("/a?b=1")
-    site.get("/a?b=1", method=method, body=b"x")
-    site.get("/a?b=1")
-    assert [each.method for each in site.requests] == ["GET", method, "GET"]
-
-
-def test_a_failed_unsafe_method_removes_nothing(site):
-    site.get()
-    site.respond = answering({}, status=403)
-    site.get(method="POST", body=b"x")
-    assert site.get().body == b"page"
-    assert site.runs == 2
+PURGES = {
+    "a URL": lambda site: site.cache.purge("http://example.com/a/b"),
+    "a directory": lambda site: site.cache.purge_prefix("https://example.com/a/"),
+    "a host": lambda site: site.cache.purge_host("example.com"),
+    "all": lambda site: site.cache.purge_all(),
+    "a tag": lambda site: site.cache.delete_tags("tag"),
+    "an unsafe method": lambda site: site.get("/a/b", method="POST", body=b"x"),
+    "the cache": lambda site: site.cache.cache.clear(),
+}
+"""Ways to remove the pages of ``/a/b``."""
 
 
-def test_an_unsafe_method_removes_the_pages_that_its_response_names_on_the_same_host(site):
-    for target, host in [("/new?a=%20b", "example.com"), ("/other", "example.com"), ("/other", "victim.example")]:
-        site.get(target, host=host)
-    site.respond = answering({"location": "/new?a=%20b", "content-location": "http://victim.example/other"}, status=201)
-    site.get("/form", method="POST", body=b"x")
-    site.respond = answering({"cache-control": "max-age=60"})
-    runs = site.runs
-    site.get("/other")
-    site.get("/other", host="victim.example")
-    assert site.runs == runs
-    site.get("/new?a=%20b")
-    assert site.runs == runs + 1
+@pytest.fixture
+def two(make_site, own_runtime_directory):
+    return [make_site(shared_purges=True) for _ in range(2)]
 
 
-@pytest.mark.parametrize("target", ["/", "/a%20b", "/ü", "/a%2Fb?c=%2F", "/a?b&c", "/%C3%BC", "/a;b", "/" + "a/" * 999])
-def test_a_url_can_be_purged_with_all_its_variants(site, target):
-    site.respond = answering({"cache-control": "max-age=60", "vary": "Accept-Language"})
-    if target == "/ü":
-        target = "/%C3%BC?x"
-    for language in ("de", "en"):
-        site.get(target, {"accept-language": language})
-    assert site.cache.purge(f"https://EXAMPLE.com:443{target}") == 2
-    for language in ("de", "en"):
-        site.get(target, {"accept-language": language})
-    assert site.runs == 4
+def details(sites, target="/", headers=()):
+    return [site.get(target, headers).detail[:3] for site in sites]
 
 
-def test_after_a_purge_a_page_depends_on_the_headers_of_its_new_response_alone(site):
-    site.respond = answering({"cache-control": "max-age=60", "vary": "X-Before"})
-    site.get(headers={"x-before": "1"})
-    site.cache.purge("https://example.com/")
-    site.respond = answering({"cache-control": "max-age=60", "vary": "X-After"})
-    for before in ("1", "2"):
-        site.get(headers={"x-before": before, "x-after": "1"})
-    assert site.runs == 2
+@pytest.mark.parametrize("how", PURGES)
+def test_a_purge_removes_the_pages_of_all_processes_with_their_variants(two, how):
+    for site in two:
+        site.respond = answering({**VARYING, "cache-tag": "tag"})
+    targets = [("/a/b", {"accept-language": language}) for language in ("de", "en")]
+    for _ in range(2):
+        found = [details(two, *target) for target in targets]
+    assert found == [["hit", "hit"]] * 2
+    PURGES[how](two[0])
+    assert [details(two, *target) for target in targets] == [["fwd", "fwd"]] * 2
 
 
-def test_only_an_absolute_url_can_be_purged(site):
-    with pytest.raises(ValueError, match="absolute URL"):
-        site.cache.purge("/news/")
+@pytest.mark.parametrize("how", PURGES)
+@pytest.mark.parametrize("process", [0, 1])
+def test_a_run_that_began_before_a_purge_in_any_process_stores_nothing(two, how, process):
+    def purge_meanwhile(request):
+        if request.method == "GET":
+            PURGES[how](two[process])
+        return Response(b"old", {**(VARYING if process else USUAL), "cache-tag": "tag"})
+
+    for site in two:
+        site.respond = purge_meanwhile
+    # Another page with the tag is there already, or not.
+    two[0].get("/a/b")
+    assert two[0].stats().not_stored == {"purged": 1}
+    two[0].respond = answering(USUAL, b"new")
+    assert [two[0].get("/a/b").body for _ in range(2)] == [b"new"] * 2
 
 
-def test_a_malformed_location_purges_nothing(site):
-    site.respond = answering({"location": "http://[", "content-location": "//"}, status=201)
-    assert site.get(method="POST", body=b"x").status == 201
+@pytest.mark.parametrize("how", ["a URL", "a directory", "a host", "a tag", "an unsafe method"])
+def test_a_purge_leaves_other_pages_alone(two, how):
+    others = [("/a", "example.com"), ("/a/b", "other.example"), ("/a/b?c", "other.example")]
+    for target, host in others:
+        for site in two:
+            site.get(target, host=host)
+    PURGES[how](two[0])
+    hits = [site.get(target, host=host).detail[:3] for target, host in others for site in two]
+    # The host has the first of them.
+    assert hits == ["fwd" if how == "a host" else "hit"] * 2 + ["hit"] * 4
 
 
-def test_a_host_can_be_purged_and_so_can_everything(site):
-    site.respond = answering({"cache-control": "max-age=60", "vary": "Accept-Language"})
-    for host in ("a.example", "b.example"):
-        site.get(host=host)
-        site.get("/2", host=host)
-    assert site.cache.purge_host("A.example") == 2
-    site.get(host="b.example")
-    assert site.runs == 4
-    site.get(host="a.example")
-    assert site.runs == 5
-    site.cache.purge_all()
-    site.get(host="b.example")
-    assert site.runs == 6
-    assert len(site.cache.cache) == 2
+# URLs.
 
 
 @pytest.mark.pairs(full="make_site")
 @pytest.mark.parametrize(
     ("sent", "purged"),
     [
+        ("/", ""),
         ("/?q=caf%C3%A9", "/?q=café"),
         ("/caf%C3%A9/", "/café/"),
         ("/?q=%2f", "/?q=/"),
         ("/?a=%41", "/?a=A"),
         ("/?q=a+b", "/?q=a%20b"),
+        ("/a%2Fb?c", "/a/b?c"),
+        ("/a;b", "/a;b"),
+        ("/" + "a/" * 999, "/" + "a/" * 999),
     ],
 )
 @pytest.mark.parametrize(
-    ("host", "purged_host"),
+    ("host", "authority", "number"),
     [
-        ("a.example", "A.EXAMPLE"),
-        ("a.example:80", "a.example"),
-        ("a.example.", "a.example"),
-        ("a.example.:443", "a.example"),
+        ("a.example", "http://A.EXAMPLE", 1),
+        ("A.example:80", "https://a.example", 1),
+        ("a.example.", "http://user@a.example:443", 1),
+        ("a.example.:443", "http://a.example.", 1),
+        ("a.example", "http://a.example:444", 0),
+        ("a.example", "http://www.a.example", 0),
     ],
 )
-def test_every_spelling_of_a_url_purges_its_page(site, sent, purged, host, purged_host):
+def test_every_spelling_of_a_url_purges_its_page_and_no_other(site, sent, purged, host, authority, number):
     site.get(sent, host=host)
-    assert site.cache.purge(f"http://{purged_host}/other") == 0
-    assert site.cache.purge(f"http://user@{purged_host}{purged}") == 1
+    assert site.cache.purge(f"{authority}/other") == 0
+    assert site.cache.purge(f"{authority}{purged}") == number
     site.get(sent, host=host)
-    assert site.runs == 2
+    assert site.runs == 1 + number
 
 
-def test_a_directory_can_be_purged(site):
-    targets = ["/news/", "/news/2024/a?page=2", "/news/b", "/newsletter", "/", "/%6Eews/c"]
+@pytest.mark.parametrize("target", ["/", "/a?b&c", "/a%20b"])
+def test_a_purge_counts_the_variants_that_it_removes(site, target):
+    site.respond = answering(VARYING)
+    for language in ("de", "en"):
+        site.get(target, {"accept-language": language})
+    assert site.cache.purge(f"https://example.com{target}") == 2
+    assert site.cache.purge(f"https://example.com{target}") == 0
+
+
+def test_after_a_purge_a_page_depends_on_the_headers_of_its_new_response_alone(site):
+    site.respond = answering({**USUAL, "vary": "X-Before"})
+    site.get(headers={"x-before": "1"})
+    site.cache.purge("https://example.com/")
+    site.respond = answering({**USUAL, "vary": "X-After"})
+    assert [site.get(headers={"x-before": each, "x-after": "1"}).detail[:3] for each in "12"] == ["fwd", "hit"]
+
+
+def test_a_directory_is_purged_with_those_below_it(site):
+    targets = ["/news/", "/news/2024/a?page=2", "/news/b", "/newsletter", "/", "/%6Eews/c", "/1/2/3/4/5/6/7/8/9"]
     for target in targets:
         site.get(target)
     assert site.cache.purge_prefix("https://example.com/news/") == 4
+    # At most eight slashes.
+    assert site.cache.purge_prefix("https://example.com/1/2/3/4/5/6/7/") == 1
     for target in targets:
         site.get(target)
-    assert site.runs == len(targets) + 4
     assert site.cache.purge_prefix("https://example.com/") == len(targets)
 
 
 @pytest.mark.parametrize(
-    "url", ["/news/", "https://example.com/news", "https://example.com/" + "a/" * 8, "https://a/?b/"]
+    ("target", "is_purgeable"),
+    [
+        *((each, True) for each in ("example.com", "localhost:8000", "https://a/", "https://a/b?c", "https://a/b/*")),
+        *((f"https://a/{'b/' * 7}*", True), (f"https://a/{'b/' * 8}*", False), (f"https://a/{'b' * 498}/*", True)),
+        *((each, False) for each in ("/news/", "a b", "https:///b", f"https://a/{'b' * 499}/*", "https://a/b?c/*")),
+        *((f"https://a/{'b' * (4096 - 10)}", True), (f"https://a/{'b' * (4097 - 10)}", False)),
+    ],
 )
-def test_only_a_directory_can_be_purged_as_a_prefix(site, url):
-    with pytest.raises(ValueError, match="must be an absolute URL"):
-        site.cache.purge_prefix(url)
+def test_an_operator_purges_an_absolute_url_a_directory_or_a_host(target, is_purgeable):
+    if is_purgeable:
+        check_purgeable(target)
+    else:
+        with pytest.raises(NotPurgeable, match="purge takes an absolute URL"):
+            check_purgeable(target)
+
+
+@pytest.mark.parametrize(
+    ("purge", "target", "message"),
+    [
+        *(("purge", url, "url must be an absolute URL") for url in ("/news/", "news")),
+        *(
+            ("purge_prefix", url, "must be an absolute URL")
+            for url in ("/news/", "https://a/news", "https://a/" + "a/" * 8, "https://a/?b/", "https://a/#/")
+        ),
+        *(("purge_host", host, "host must be a host") for host in ("https://a", "")),
+        *(("delete_tags", tag, "tags must be .*, not ") for tag in (7, None, "", b"a")),
+    ],
+)
+def test_a_wrong_target_of_a_purge_is_named(site, purge, target, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        getattr(site.cache, purge)(target)
+
+
+# Unsafe methods.
+
+
+@pytest.mark.parametrize(
+    ("method", "status", "removes"),
+    [
+        *((method, 200, True) for method in ("POST", "PUT", "DELETE", "PATCH")),
+        *(("POST", status, status < 400) for status in (303, 399, 400, 403, 500)),
+        ("OPTIONS", 200, False),
+    ],
+)
+def test_a_successful_unsafe_method_removes_the_page_of_its_url(site, method, status, removes):
+    site.get("/a?b=1")
+    site.respond = answering({}, status=status)
+    site.get("/a?b=1", method=method, body=b"x")
+    assert site.get("/a?b=1").detail.startswith("fwd" if removes else "hit")
+
+
+@pytest.mark.parametrize("name", ["location", "content-location"])
+@pytest.mark.parametrize(
+    ("target", "purged"),
+    [
+        ("/new?a=%20b", True),
+        ("new?a=%20b", True),
+        ("https://EXAMPLE.com/new?a=%20b", True),
+        ("http://victim.example/new?a=%20b", False),
+        ("http://[", False),
+        ("//", False),
+    ],
+)
+def test_an_unsafe_method_removes_the_page_that_its_response_names_on_the_same_host(site, name, target, purged):
+    hosts = ("example.com", "victim.example")
+    for host in hosts:
+        site.get("/new?a=%20b", host=host)
+    site.respond = answering({name: target}, status=201)
+    assert site.get("/form", method="POST", body=b"x").status == 201
+    found = [site.get("/new?a=%20b", host=host).detail[:3] for host in hosts]
+    assert found == ["fwd" if purged else "hit", "hit"]
+
+
+# Soft purges.
 
 
 @pytest.mark.parametrize(
     ("purge", "argument"),
     [("purge", "https://example.com/a/b"), ("purge_prefix", "https://example.com/a/"), ("purge_host", "example.com")],
 )
-def test_a_soft_purge_makes_pages_stale_and_nobody_waits(make_site, clock, own_runtime_directory, purge, argument):
-    one, other = (make_site(shared_purges=True) for _ in range(2))
-    for site in (one, other):
-        site.get("/a/b")
-        site.get("/c", host="other.example")
-    assert getattr(one.cache, purge)(argument, soft=True) == 1
-    clock.advance(1)
-    for site in (one, other):
-        site.respond = answering({"cache-control": "max-age=60"}, b"new")
-        assert site.get("/c", host="other.example").detail == "hit; ttl=59"
+def test_a_soft_purge_makes_pages_stale_and_nobody_waits(two, clock, purge, argument):
+    for site in two:
+        for _ in range(2):
+            site.get("/a/b")
+            site.get("/c", host="other.example")
+    assert getattr(two[0].cache, purge)(argument, soft=True) == 1
+    for site in two:
+        site.respond = answering(USUAL, b"new")
+        assert site.get("/c", host="other.example").detail == "hit; ttl=60"
         outdated = site.get("/a/b")
-        assert (outdated.body, outdated.detail) == (b"page", "hit; ttl=59; detail=stale")
+        assert (outdated.body, outdated.detail) == (b"page", "hit; ttl=60; detail=stale")
         # A visitor who comes just when the renewal ends may begin another one.
-        assert until(lambda: not renewal_pool.pending)
-        assert site.get("/a/b").body == b"new"
-        assert site.runs == 3
+        settle()
+        assert (site.get("/a/b").body, site.runs) == (b"new", 3)
 
 
-def test_a_soft_purge_takes_effect_immediately_in_its_process(site):
-    site.get()
-    assert site.get().detail == "hit; ttl=60"
-    site.cache.purge("https://example.com/", soft=True)
-    assert site.get().detail == "hit; ttl=60; detail=stale"
-
-
-def test_a_run_that_began_before_a_purge_stores_nothing(site):
+def test_a_run_that_began_before_a_soft_purge_stores_a_stale_page(site):
     def purge_meanwhile(request):
-        site.cache.purge("http://example.com/")
+        site.cache.purge("http://example.com/", soft=True)
         return Response(b"old")
 
     site.respond = purge_meanwhile
     site.get()
-    assert site.stats().not_stored == {"purged": 1}
-    site.respond = answering({"cache-control": "max-age=60"}, b"new")
-    assert site.get().body == b"new"
+    assert site.get().detail == "hit; ttl=60; detail=stale"
+
+
+# Several processes.
+
+
+def test_making_and_renewing_a_page_leaves_the_pages_of_other_processes_alone(two, clock):
+    for site in two:
+        site.respond = answering({**STALE, "cache-tag": "a"})
+    assert details(two) == ["fwd", "fwd"]
+    clock.advance(60)
+    two[0].get()
+    assert two[1].get().detail == "hit; ttl=0; detail=stale"
+
+
+def test_a_process_that_has_not_read_the_end_of_a_full_file_removes_all_pages(two, monkeypatch):
+    monkeypatch.setattr(shared_purges, "MOST_BYTES", 300)
+    details(two, "/kept")
+    for number in range(10):
+        two[0].cache.purge(f"http://example.com/{number}")
+    assert two[1].get("/kept").detail.startswith("fwd")
+    two[0].cache.purge("http://example.com/kept")
+    assert two[1].get("/kept").detail.startswith("fwd")
+
+
+def test_after_the_file_was_removed_the_processes_meet_in_a_new_one_and_begin_empty(two, tmp_path, monkeypatch):
+    monkeypatch.setattr(shared_purges, "CHECK_INTERVAL", 0.0)
+    details(two, "/a")
+    for path in tmp_path.glob("*.purges"):
+        path.unlink()
+    two[0].cache.purge("http://example.com/other")
+    # A page that is stored shows that the file was replaced.
+    two[1].get("/b")
+    assert details(two, "/a") == ["fwd", "fwd"]
+    two[0].cache.purge("http://example.com/a")
+    assert two[1].get("/a").detail.startswith("fwd")
+
+
+def test_a_child_of_a_fork_carries_out_the_purges_of_its_parent(two):
+    one, _ = two
+    one.get()
+
+    def child():
+        assert one.get().detail.startswith("fwd")
+        one.cache.purge("http://example.com/")
+
+    one.cache.purge("http://example.com/")
+    assert fork(child)
+    assert [one.get().detail[:3] for _ in range(2)] == ["fwd", "hit"]
 
 
 # By operators.
 
 
 @pytest.fixture
-def workers(make_site, tmp_path):
-    """Two sites, as if they were workers."""
-    return [make_site(figures_dir=tmp_path / "figures") for _ in range(2)]
+def ask(clock, make_site, tmp_path):
+    """Two sites with figures, as if they were workers, and a function that asks them for an action and waits for it."""
+    inquiries, publisher = (pytest.importorskip(f"wheelcache.watch.{name}") for name in ("inquiries", "publisher"))
+    workers = [make_site(figures_dir=tmp_path / "figures") for _ in range(2)]
+
+    def ask(target=None):
+        clock.advance(publisher.INTERVAL)
+        site = pytest.importorskip("wheelcache.watch.site").Site([workers[0].cache.cache])
+        if target is None:
+            site.ask(inquiries.CLEAR, "pages")
+        else:
+            site.ask(inquiries.PURGE, "pages", target=target)
+        clock.advance(publisher.INTERVAL)
+
+    return workers, ask
 
 
-@pytest.fixture
-def ask(workers, clock):
-    """Ask the workers for an action, and wait until they have run it."""
+@needs("watch")
+@pytest.mark.parametrize(
+    ("target", "purged"),
+    [
+        (None, ["/a?x=1", "/d/b", "/a?x=1 on other.example"]),
+        ("https://example.com/a?x=1", ["/a?x=1"]),
+        ("https://example.com/d/*", ["/d/b"]),
+        ("EXAMPLE.com", ["/a?x=1", "/d/b"]),
+    ],
+)
+def test_an_operator_purges_the_pages_of_all_workers(ask, target, purged):
+    workers, ask = ask
+    pages = ["/a?x=1", "/d/b", "/a?x=1 on other.example"]
 
-    def ask(action, **arguments):
-        clock.advance(INTERVAL)
-        Site([workers[0].cache.cache]).ask(action, "pages", **arguments)
-        clock.advance(INTERVAL)
+    def visit(site):
+        found = []
+        for page in pages:
+            path, _, host = page.partition(" on ")
+            if site.get(path, host=host or "example.com").detail.startswith("fwd"):
+                found.append(page)
+        return found
 
-    return ask
-
-
-def test_clearing_the_cache_purges_all_pages_of_all_workers(workers, ask):
-    for site in workers:
-        site.get("/a")
-        site.get("/b", host="other.example")
-    ask(CLEAR)
-    for site in workers:
-        site.get("/a")
-        site.get("/b", host="other.example")
-        assert site.runs == 4
+    assert [visit(site) for site in workers] == [pages] * 2
+    ask(target)
+    assert [visit(site) for site in workers] == [purged] * 2
 
 
+@needs("watch")
 @pytest.mark.pairs(full="make_site")
 @pytest.mark.parametrize("target", [None, "http://example.com/", "example.com"])
 @pytest.mark.parametrize("was_idle", [False, True])
-def test_a_run_that_began_before_an_operator_purged_its_page_stores_nothing(workers, ask, clock, target, was_idle):
-    site = workers[0]
+def test_a_run_that_began_before_an_operator_purged_its_page_stores_nothing(ask, clock, target, was_idle):
+    (site, _), ask = ask
     site.get("/other")
     if was_idle:
         site.cache.purge_all()
@@ -227,37 +359,9 @@ def test_a_run_that_began_before_an_operator_purged_its_page_stores_nothing(work
 
     def purge_meanwhile(request):
         clock.advance(100 * was_idle)
-        ask(CLEAR) if target is None else ask(PURGE, target=target)
-        return Response(b"old", headers={"cache-control": "max-age=1000"})
+        ask(target)
+        return Response(b"old", {"cache-control": "max-age=1000"})
 
     site.respond = purge_meanwhile
-    site.get()
-    assert site.stats().not_stored == {"purged": 1}
-    runs = site.runs
-    site.respond = answering({"cache-control": "max-age=60"}, b"new")
-    assert [site.get().body for _ in range(2)] == [b"new"] * 2
-    assert site.runs == runs + 1
-
-
-def test_a_page_or_a_host_is_purged_in_all_workers(workers, ask):
-    def visit():
-        for site in workers:
-            for host, target in (("example.com", "/a?x=1"), ("example.com", "/b"), ("other.example", "/a")):
-                site.get(target, host=host)
-        return [site.runs for site in workers]
-
-    assert visit() == [3, 3]
-    ask(PURGE, target="https://example.com/a?x=1")
-    assert visit() == [4, 4]
-    ask(PURGE, target="EXAMPLE.com")
-    assert visit() == [6, 6]
-
-
-def test_clearing_the_cache_in_code_purges_all_pages(site):
-    def clear_meanwhile(request):
-        site.cache.cache.clear()
-        return Response(b"old")
-
-    site.respond = clear_meanwhile
     site.get()
     assert site.stats().not_stored == {"purged": 1}

@@ -5,14 +5,14 @@ import zlib
 
 import pytest
 
-from tests.pages.site import Response
+from tests.pages.site import USUAL, Response, answering
 
 NAME = "ada-lovelace"
 VISITOR = {"Cookie": f"a=1; name={NAME}"}
 REFUSED = 'fwd=miss; detail="shows the value of the cookie name, on which it does not depend"'
-USUAL = {"cache-control": "max-age=60"}
 
 SHOWN = {
+    "eight characters": ("lovelace", Response(b"lovelace")),
     "text": (NAME, Response(f"Hello, {NAME}.".encode())),
     "UTF-16": (NAME, Response(f"Hello, {NAME}.".encode("utf-16"))),
     "gzip": (NAME, Response(gzip.compress(NAME.encode()), USUAL | {"content-encoding": "gzip"})),
@@ -26,19 +26,19 @@ SHOWN = {
 @pytest.mark.parametrize("how", SHOWN)
 def test_a_page_that_shows_a_cookie_on_which_it_does_not_depend_is_not_stored(site, how):
     value, response = SHOWN[how]
-    site.respond = lambda request: response
+    site.respond = answering(response.headers, response.body)
     visitor = {"Cookie": f"a=1; name={value}"}
     # The first response has begun before its body is known. Afterwards, a mark shows the reason until the next look.
     details = [site.get("/", visitor).detail for _ in range(3)]
     assert details[-1] == REFUSED
     assert site.stats().not_stored == {"cookie": 3}
-    site.respond = lambda request: Response()
+    site.respond = answering()
     assert site.get("/").detail == "fwd=miss; stored"
     assert site.get("/", visitor).detail.startswith("hit")
 
 
 STORED = {
-    "a short value": ({"Cookie": "name=ada"}, Response(b"ada")),
+    "a value of seven characters": ({"Cookie": "name=lovelac"}, Response(b"lovelac")),
     "a page that varies on it": (VISITOR, Response(NAME.encode(), USUAL | {"vary": "Cookie"})),
     "a page that depends on another one with the value": (
         {"Cookie": f"seen={NAME}; name={NAME}"},
@@ -55,19 +55,15 @@ STORED = {
 def test_a_page_that_may_show_the_text_is_stored(site, how):
     headers, response = STORED[how]
 
-    def respond(request):
-        if "x-depends-on" in response.headers:
-            request.notes.vary_on(cookies=[response["x-depends-on"]])
-        return response
-
-    site.respond = respond
+    depends_on = [response["x-depends-on"]] if "x-depends-on" in response.headers else []
+    site.respond = answering(response.headers, response.body, notes=lambda notes: notes.vary_on(cookies=depends_on))
     site.get("/people/ada?a=b", headers)
     assert site.stats().stored == 1
 
 
 def test_a_request_with_very_many_cookies_stores_no_page_and_takes_little_time(site):
     """Looking for each of them could take long, and leaving some out would let a stranger hide one."""
-    site.respond = lambda request: Response(b"page" * 1000)
+    site.respond = answering(body=b"page" * 1000)
     # Each has two forms.
     header = "; ".join(f"c{number}=value%20{number:04}" for number in range(65))
     site.get("/", {"Cookie": header})

@@ -5,9 +5,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from tests.pages.site import AsgiSite
-from tests.waiting import PATIENCE
-from wheelcache.watch.site import own_figures
+from tests.pages.site import AsgiSite, go_on
 
 START = "http.response.start"
 PIECE = b"x" * 1000
@@ -84,179 +82,124 @@ async def nobody():
     return await asyncio.get_running_loop().create_future()
 
 
-async def settle():
-    """Let all tasks go on until they wait."""
-    for _ in range(200):
-        await asyncio.sleep(0)
-
-
 @pytest.fixture
-def run(clock, closed):
-    """Run a coroutine function with a new site. At its end, no task is left, and no byte is counted as unsent."""
-
-    def run(function, **options):
-        async def main():
-            site = StreamingSite(clock, **options)
-            closed(site.cache.cache)
-            async with asyncio.timeout(PATIENCE):
-                await function(site)
-            await settle()
-            assert asyncio.all_tasks() == {asyncio.current_task()}
-            site.cache.purge_all()
-            assert site.cache.cache.stats().weight == 0
-
-        asyncio.run(main())
-
-    return run
+def site(request, clock, closed):
+    """A site with the options of an indirect parameter. At the end, no byte is counted as unsent."""
+    site = StreamingSite(clock, **getattr(request, "param", {}))
+    closed(site.cache.cache)
+    yield site
+    site.cache.purge_all()
+    assert site.cache.cache.stats().weight == 0
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("length", [None, SIZE])
 @pytest.mark.parametrize("pieces", [PIECES, [BODY]])
-def test_a_visitor_does_not_wait_for_a_client_that_does_not_read(run, length, pieces):
-    async def main(site):
-        site.pieces = pieces
-        if length is not None:
-            site.headers.append((b"content-length", b"%d" % length))
-        client = Client(site)
-        await settle()
-        assert (await site.ask_async(*site.parts())).body == b"".join(pieces)
-        assert site.runs == 1
-        assert client.received == []
-        client.read()
-        await client.task
-        assert (client.body, client.is_complete) == (b"".join(pieces), True)
-
-    run(main)
-
-
-def test_a_visitor_does_not_wait_for_a_client_that_does_not_read_that_its_page_is_unchanged(run):
-    async def main(site):
-        site.headers.append((b"etag", b'"1"'))
-        client = Client(site, headers={"If-None-Match": '"1"'})
-        await settle()
-        assert (await site.ask_async(*site.parts())).body == BODY
-        assert site.runs == 1
-        client.read()
-        await client.task
-        assert ([message.get("status") for message in client.received], client.body) == ([304, None], b"")
-
-    run(main)
+@pytest.mark.parametrize("condition", [{}, {"If-None-Match": '"1"'}])
+async def test_a_visitor_does_not_wait_for_a_client_that_does_not_read(site, length, pieces, condition):
+    site.pieces = pieces
+    site.headers.append((b"etag", b'"1"'))
+    if length is not None:
+        site.headers.append((b"content-length", b"%d" % length))
+    client = Client(site, headers=condition)
+    await go_on()
+    assert (await site.ask_async(*site.parts())).body == BODY
+    assert (site.runs, client.received) == (1, [])
+    client.read()
+    await client.task
+    assert (client.body, client.is_complete) == (b"" if condition else BODY, True)
+    assert client.received[0]["status"] == (304 if condition else 200)
 
 
-def test_code_after_the_last_message_runs_when_the_client_has_received_it(run):
-    async def main(site):
-        bodies = []
+async def test_code_after_the_last_message_runs_when_the_client_has_received_it(site):
+    bodies = []
 
-        async def after():
-            bodies.append(client.body)
+    async def after():
+        bodies.append(client.body)
 
-        site.after = after
-        client = Client(site)
-        await settle()
-        assert (len(site.made), bodies) == (len(PIECES), [])
-        client.read()
-        await client.task
-        assert bodies == [BODY]
-
-    run(main)
+    site.after = after
+    client = Client(site)
+    await go_on()
+    assert (len(site.made), bodies) == (len(PIECES), [])
+    client.read()
+    await client.task
+    assert bodies == [BODY]
 
 
-def test_a_response_that_is_too_long_waits_for_its_client(run):
-    async def main(site):
-        client = Client(site)
-        await settle()
-        # The first piece that does not fit shows it.
-        assert len(b"".join(site.made[:-1])) <= 5000 < len(b"".join(site.made))
-        client.read()
-        await client.task
-        assert (client.body, client.is_complete) == (BODY, True)
-        assert site.stats().not_stored == {"max_body": 1}
-
-    run(main, max_body=5000)
+@pytest.mark.parametrize("site", [{"max_body": 5000}], indirect=True)
+async def test_a_response_that_is_too_long_waits_for_its_client(site):
+    client = Client(site)
+    await go_on()
+    # The first piece that does not fit shows it.
+    assert len(b"".join(site.made[:-1])) <= 5000 < len(b"".join(site.made))
+    client.read()
+    await client.task
+    assert (client.body, client.is_complete) == (BODY, True)
+    assert site.stats().not_stored == {"max_body": 1}
 
 
-def test_unsent_bytes_take_the_room_of_pages_and_at_most_half_of_it(run):
+@pytest.mark.parametrize("site", [{"max_bytes": 3 * SIZE}], indirect=True)
+async def test_unsent_bytes_take_the_room_of_pages_and_at_most_half_of_it(site):
     limit = 3 * SIZE
 
-    async def main(site):
-        pages = site.cache.cache
+    pages = site.cache.cache
 
-        async def begun(path):
-            site.made = []
-            client = Client(site, path)
-            await settle()
-            assert pages.stats().weight <= limit
-            return client, len(site.made)
+    async def begun(path):
+        site.made = []
+        client = Client(site, path)
+        await go_on()
+        assert pages.stats().weight <= limit
+        return client, len(site.made)
 
-        for path in ("/1", "/2"):
-            await site.ask_async(*site.parts(path))
-        of_pages = pages.stats().weight
-        assert (len(pages), of_pages < limit) == (2, True)
-        first, pieces = await begun("/3")
-        assert (len(pages), pieces) == (1, len(PIECES))
-        # The last piece is not kept.
-        assert pages.stats().weight == of_pages // 2 + SIZE - len(PIECES[-1])
-        (figures,) = own_figures([pages])
-        assert figures.memory == pages.stats().weight
-        second, pieces = await begun("/4")
-        assert 0 < pieces < len(PIECES)
-        # Its page is stored and sent nevertheless, as fast as the client reads.
-        second.read()
-        await second.task
-        assert (second.body, site.stats().stored) == (BODY, 4)
-        first.read()
-        await first.task
-        assert pages.stats().weight == of_pages // 2
-        third, pieces = await begun("/5")
-        assert pieces == len(PIECES)
-        third.read()
-        await third.task
-        assert (first.body, third.body) == (BODY, BODY)
-
-    run(main, max_bytes=limit)
+    for path in ("/1", "/2"):
+        await site.ask_async(*site.parts(path))
+    of_pages = pages.stats().weight
+    assert (len(pages), of_pages < limit) == (2, True)
+    first, pieces = await begun("/3")
+    assert (len(pages), pieces) == (1, len(PIECES))
+    # The last piece is not kept.
+    assert pages.stats().weight == of_pages // 2 + SIZE - len(PIECES[-1])
+    second, pieces = await begun("/4")
+    assert 0 < pieces < len(PIECES)
+    # Its page is stored and sent nevertheless, as fast as the client reads.
+    second.read()
+    await second.task
+    assert (second.body, site.stats().stored) == (BODY, 4)
+    first.read()
+    await first.task
+    assert pages.stats().weight == of_pages // 2
+    third, pieces = await begun("/5")
+    assert pieces == len(PIECES)
+    third.read()
+    await third.task
+    assert (first.body, third.body) == (BODY, BODY)
 
 
-def test_a_stream_that_is_too_long_ends_when_its_client_has_left(run):
-    async def main(site):
-        client = Client(site)
-        client.error = OSError("the client has left")
-        client.read()
-        with pytest.raises(OSError, match="disconnected"):
-            await client.task
-        assert len(b"".join(site.made[:-1])) <= 5000 < len(b"".join(site.made))
-
-    run(main, max_body=5000)
-
-
-def test_a_stream_that_a_rehearsal_looks_at_ends_when_its_client_has_left(run):
-    async def main(site):
-        # Without a lifetime, so that no page becomes of it.
-        site.headers, site.pieces = [], PIECES * 100
-        client = Client(site)
-        client.error = OSError("the client has left")
-        client.read()
-        with pytest.raises(OSError, match="disconnected"):
-            await client.task
-        assert site.made == PIECES[:1]
-
-    run(main, rehearse=1)
+@pytest.mark.parametrize(
+    ("site", "lifetime", "most"), [({"max_body": 5000}, 60, 5), ({"rehearse": 1}, 0, 0)], indirect=["site"]
+)
+async def test_a_stream_that_is_not_stored_ends_when_its_client_has_left(site, lifetime, most):
+    site.headers = [(b"cache-control", b"max-age=%d" % lifetime)]
+    client = Client(site)
+    client.error = OSError("the client has left")
+    client.read()
+    with pytest.raises(OSError, match="disconnected"):
+        await client.task
+    assert len(site.made) - 1 <= most
 
 
 @pytest.mark.parametrize("is_over", [False, True])
-def test_a_request_that_is_cancelled_leaves_no_task(run, is_over):
-    async def main(site):
-        site.pieces = PIECES if is_over else Endless(PIECES)
-        client = Client(site)
-        await settle()
-        assert site.stats().stored == is_over
-        client.task.cancel()
-        await asyncio.wait([client.task])
-        assert client.task.cancelled()
-        client.read()
-        await settle()
-        assert client.received == []
-
-    run(main)
+async def test_a_request_that_is_cancelled_leaves_no_task(site, is_over):
+    site.pieces = PIECES if is_over else Endless(PIECES)
+    client = Client(site)
+    await go_on()
+    assert site.stats().stored == is_over
+    client.task.cancel()
+    await asyncio.wait([client.task])
+    assert client.task.cancelled()
+    client.read()
+    await go_on()
+    assert client.received == []
 
 
 class Endless(list):
@@ -266,23 +209,20 @@ class Endless(list):
         return 1000
 
 
-def test_what_an_application_has_sent_before_it_fails_reaches_its_client(run):
-    async def main(site):
-        site.pieces = Failing()
-        client = Client(site)
-        await settle()
-        follower = asyncio.ensure_future(site.ask_async(*site.parts()))
-        await settle()
-        # It did not wait for the client.
-        assert site.runs == 2
-        client.read()
-        with pytest.raises(ArithmeticError):
-            await client.task
-        with pytest.raises(ArithmeticError):
-            await follower
-        assert (client.body, client.is_complete) == (b"ab", False)
-
-    run(main)
+async def test_what_an_application_has_sent_before_it_fails_reaches_its_client(site):
+    site.pieces = Failing()
+    client = Client(site)
+    await go_on()
+    follower = asyncio.ensure_future(site.ask_async(*site.parts()))
+    await go_on()
+    # It did not wait for the client.
+    assert site.runs == 2
+    client.read()
+    with pytest.raises(ArithmeticError):
+        await client.task
+    with pytest.raises(ArithmeticError):
+        await follower
+    assert (client.body, client.is_complete) == (b"ab", False)
 
 
 class Failing:
@@ -295,84 +235,72 @@ class Failing:
         return 3
 
 
-def test_an_error_of_the_server_reaches_the_application(run):
-    async def main(site):
-        client = Client(site)
-        client.error = RuntimeError("wrong header")
-        await settle()
-        client.read()
-        with pytest.raises(RuntimeError, match="wrong header"):
-            await client.task
-        assert site.stats().stored == 1
-
-    run(main)
-
-
-def test_an_error_of_the_server_during_the_run_reaches_the_application_with_its_next_message(run):
-    async def main(site):
-        errors, go_on = [], asyncio.Event()
-
-        async def application(scope, receive, send):
-            await send({"type": START, "status": 200, "headers": site.headers})
-            await send({"type": "http.response.body", "body": b"a", "more_body": True})
-            await go_on.wait()
-            try:
-                await send({"type": "http.response.body", "body": b"b", "more_body": True})
-            except RuntimeError as error:
-                errors.append(error)
-
-        site.app = site.cache.asgi(application)
-        client = Client(site)
-        client.error = RuntimeError("wrong header")
-        client.read()
-        await settle()
-        go_on.set()
+async def test_an_error_of_the_server_reaches_the_application(site):
+    client = Client(site)
+    client.error = RuntimeError("wrong header")
+    await go_on()
+    client.read()
+    with pytest.raises(RuntimeError, match="wrong header"):
         await client.task
-        assert errors == [client.error]
-
-    run(main)
+    assert site.stats().stored == 1
 
 
-def test_a_message_that_the_application_no_longer_waits_for_is_not_followed_by_others(run):
+async def test_an_error_of_the_server_during_the_run_reaches_the_application_with_its_next_message(site):
+    errors, may_send = [], asyncio.Event()
+
+    async def application(scope, receive, send):
+        await send({"type": START, "status": 200, "headers": site.headers})
+        await send({"type": "http.response.body", "body": b"a", "more_body": True})
+        await may_send.wait()
+        try:
+            await send({"type": "http.response.body", "body": b"b", "more_body": True})
+        except RuntimeError as error:
+            errors.append(error)
+
+    site.app = site.cache.asgi(application)
+    client = Client(site)
+    client.error = RuntimeError("wrong header")
+    client.read()
+    await go_on()
+    may_send.set()
+    await client.task
+    assert errors == [client.error]
+
+
+async def test_a_message_that_the_application_no_longer_waits_for_is_not_followed_by_others(site):
     """Otherwise, the client would take the rest for the whole."""
 
-    async def main(site):
-        async def application(scope, receive, send):
-            await send({"type": START, "status": 200, "headers": site.headers})
-            for _ in range(2):
-                await send({"type": "http.response.body", "body": PIECE, "more_body": True})
-            sending = asyncio.ensure_future(send({"type": "http.response.body", "body": PIECE, "more_body": False}))
-            await asyncio.wait([sending], timeout=0)
-            sending.cancel()
-            await asyncio.wait([sending])
+    async def application(scope, receive, send):
+        await send({"type": START, "status": 200, "headers": site.headers})
+        for _ in range(2):
+            await send({"type": "http.response.body", "body": PIECE, "more_body": True})
+        sending = asyncio.ensure_future(send({"type": "http.response.body", "body": PIECE, "more_body": False}))
+        await asyncio.wait([sending], timeout=0)
+        sending.cancel()
+        await asyncio.wait([sending])
 
-        site.app = site.cache.asgi(application)
-        client = Client(site)
-        await settle()
-        client.read()
-        await client.task
-        assert client.received == []
-
-    run(main)
+    site.app = site.cache.asgi(application)
+    client = Client(site)
+    await go_on()
+    client.read()
+    await client.task
+    assert client.received == []
 
 
-def test_the_messages_are_sent_in_the_context_of_the_application(run):
-    async def main(site):
-        variable, seen = ContextVar("variable", default=None), []
+async def test_the_messages_are_sent_in_the_context_of_the_application(site):
+    variable, seen = ContextVar("variable", default=None), []
 
-        async def outside(scope, receive, send):
-            variable.set("request")
+    async def outside(scope, receive, send):
+        variable.set("request")
 
-            async def noting(message):
-                seen.append(variable.get())
-                await send(message)
+        async def noting(message):
+            seen.append(variable.get())
+            await send(message)
 
-            await inside(scope, receive, noting)
+        await inside(scope, receive, noting)
 
-        inside, site.app = site.app, outside
-        client = Client(site)
-        client.read()
-        await client.task
-        assert set(seen) == {"request"}
-
-    run(main)
+    inside, site.app = site.app, outside
+    client = Client(site)
+    client.read()
+    await client.task
+    assert set(seen) == {"request"}

@@ -7,9 +7,19 @@ from wsgiref.validate import validator
 
 import pytest
 
-from tests.pages.site import WsgiSite, answer_of
+from tests.pages.site import answer_of
 
 USUAL = [("Content-Type", "text/plain"), ("Cache-Control", "max-age=60")]
+
+
+def sending(body, *headers):
+    """Return an application that returns ``body``, or what ``body()`` makes."""
+
+    def application(environ, start_response):
+        start_response("200 OK", [*USUAL, *headers])
+        return body() if callable(body) else body
+
+    return application
 
 
 @pytest.fixture
@@ -33,16 +43,20 @@ def is_stored(wsgi):
     return wsgi.stats().stored == 1
 
 
-def test_a_list_is_returned_as_it_is_and_stored(wsgi, call):
-    page = [b"a", b"b"]
-
-    def application(environ, start_response):
-        start_response("200 OK", USUAL)
-        return page
-
-    assert call(application)[0] is page
-    assert is_stored(wsgi)
-    assert call(application)[0] == [b"ab"]
+@pytest.mark.parametrize(
+    ("body", "headers", "stored"),
+    [
+        ([b"a", b"b"], [], True),
+        ((b"a", b"b"), [], True),
+        ([b"a"], [("Cache-Control", "private")], False),
+        (iter([b"a"]), [("Cache-Control", "private")], False),
+    ],
+)
+def test_a_list_and_a_stream_that_cannot_be_stored_are_returned_as_they_are(wsgi, call, body, headers, stored):
+    assert call(sending(body, *headers))[0] is body
+    assert is_stored(wsgi) == stored
+    if stored:
+        assert call(sending(body))[0] == [b"ab"]
 
 
 def test_a_file_is_returned_as_it_is_and_not_stored(wsgi, call):
@@ -59,30 +73,21 @@ def test_a_file_is_returned_as_it_is_and_not_stored(wsgi, call):
 
     assert call(application, **{"wsgi.file_wrapper": wrap})[0] is made[0]
     assert wsgi.stats().not_stored == {"file": 1}
-
-
-def test_a_stream_that_cannot_be_stored_is_returned_as_it_is(wsgi, call):
-    stream = iter([b"a"])
-
-    def application(environ, start_response):
-        start_response("200 OK", [("Content-Type", "text/plain")])
-        return stream
-
-    assert call(application)[0] is stream
+    # And so is the next response, whose headers cannot show it either.
+    call(sending([b"page"]))
+    assert not is_stored(wsgi)
 
 
 def test_a_stream_is_sent_piece_by_piece_and_stored_at_its_end(wsgi, call):
     made = []
 
-    def application(environ, start_response):
-        start_response("200 OK", USUAL)
+    def stream():
         for piece in (b"a", b"b"):
             made.append(piece)
             yield piece
 
-    iterable, _ = call(application)
-    assert next(iterable) == b"a"
-    assert made == [b"a"]
+    iterable, _ = call(sending(stream))
+    assert (next(iterable), made) == (b"a", [b"a"])
     assert [*iterable] == [b"b"]
     assert is_stored(wsgi)
 
@@ -90,32 +95,25 @@ def test_a_stream_is_sent_piece_by_piece_and_stored_at_its_end(wsgi, call):
 def test_a_stream_whose_client_leaves_is_closed_and_not_stored(wsgi, call):
     closed = []
 
-    def application(environ, start_response):
-        start_response("200 OK", USUAL)
+    def stream():
         try:
             yield b"a"
             yield b"b"
         finally:
             closed.append(True)
 
-    iterable, _ = call(application)
+    iterable, _ = call(sending(stream))
     next(iterable)
     iterable.close()
-    assert closed == [True]
-    assert not is_stored(wsgi)
+    assert (closed, is_stored(wsgi)) == ([True], False)
     # The next request runs the application.
-    assert b"".join(call(application)[0]) == b"ab"
+    assert b"".join(call(sending(stream))[0]) == b"ab"
     assert is_stored(wsgi)
 
 
 def test_a_stream_is_stored_when_it_has_the_promised_length(wsgi, call):
     """The requests that wait for it do not wait for a client that reads slowly."""
-
-    def application(environ, start_response):
-        start_response("200 OK", [*USUAL, ("Content-Length", "2")])
-        return iter([b"a", b"b"])
-
-    iterable, _ = call(application)
+    iterable, _ = call(sending(lambda: iter([b"a", b"b"]), ("Content-Length", "2")))
     assert (next(iterable), is_stored(wsgi)) == (b"a", False)
     assert (next(iterable), is_stored(wsgi)) == (b"b", True)
     assert [*iterable] == []
@@ -123,22 +121,8 @@ def test_a_stream_is_stored_when_it_has_the_promised_length(wsgi, call):
 
 def test_a_stream_without_bytes_is_stored_although_the_server_does_not_look_for_its_end(wsgi, call):
     # As granian, for a redirect.
-    def application(environ, start_response):
-        start_response("200 OK", [*USUAL, ("Content-Length", "0")])
-        return iter([])
-
-    call(application)[0].close()
+    call(sending(lambda: iter([]), ("Content-Length", "0")))[0].close()
     assert is_stored(wsgi)
-
-
-@pytest.mark.parametrize("body", [[b"ab"], [b"ab", b"cd"]])
-def test_a_response_with_another_length_than_promised_is_not_stored(wsgi, call, body):
-    def application(environ, start_response):
-        start_response("200 OK", [*USUAL, ("Content-Length", "3")])
-        return body
-
-    call(application)
-    assert wsgi.stats().not_stored == {"content-length": 1}
 
 
 def test_a_response_that_uses_write_is_not_stored(wsgi, call):
@@ -150,6 +134,8 @@ def test_a_response_that_uses_write_is_not_stored(wsgi, call):
     iterable, sent = call(application)
     assert (iterable, sent[1]) == ([b"b"], b"a")
     assert wsgi.stats().not_stored == {"write": 1}
+    call(sending([b"page"]))
+    assert not is_stored(wsgi)
 
 
 def test_a_page_is_stored_under_the_headers_of_the_request_whatever_the_application_does_to_its_environ(wsgi):
@@ -161,32 +147,28 @@ def test_a_page_is_stored_under_the_headers_of_the_request_whatever_the_applicat
 
     app = wsgi.cache.wsgi(application)
     for language in ("de", "de", "changed"):
-        environ = wsgi.environ("GET", "/", "", [("Host", "a"), ("Accept-Language", language)], b"")
-        app(environ, lambda *response: None)
+        answer_of(app, wsgi.environ(*wsgi.parts("/", {"Accept-Language": language})))
     assert (wsgi.stats().stored, wsgi.stats().fresh) == (2, 1)
 
 
-def test_a_stream_above_max_body_is_sent_in_full_and_not_stored(clock):
-    site = WsgiSite(clock, max_body=10)
-
-    def application(environ, start_response):
-        start_response("200 OK", USUAL)
-        return (b"x" * 4 for _ in range(5))
-
-    app = validator(site.cache.wsgi(validator(application)))
-    iterable = app(site.environ("GET", "/", "", [("Host", "a")], b""), lambda *response: None)
-    assert b"".join(iterable) == b"x" * 20
-    iterable.close()
+def test_a_stream_above_max_body_is_sent_in_full_and_not_stored(make_site):
+    site = make_site(max_body=10)
+    if hasattr(site, "environ"):
+        app = validator(site.cache.wsgi(validator(sending(lambda: (b"x" * 4 for _ in range(5))))))
+        assert answer_of(app, site.environ(*site.parts())).body == b"x" * 20
+    else:
+        body = {"type": "http.response.body", "body": b"x" * 4}
+        received = send_through(site, [START, *[{**body, "more_body": True}] * 4, body])
+        assert len(received) == 6
     assert site.stats().not_stored == {"max_body": 1}
 
 
 def test_an_application_may_fail_in_the_middle_of_its_response(wsgi, call):
-    def application(environ, start_response):
-        start_response("200 OK", USUAL)
+    def stream():
         yield b"a"
         raise OSError("the database is down")
 
-    iterable, _ = call(application)
+    iterable, _ = call(sending(stream))
     next(iterable)
     with pytest.raises(OSError, match="the database is down"):
         next(iterable)
@@ -222,9 +204,7 @@ def test_an_error_that_replaces_a_response_is_not_stored(wsgi, call):
 def test_a_body_that_no_header_announces_reaches_nobody_else(wsgi, read):
     # Granian passes such a body on, which HTTP/2 allows, and Werkzeug reads it.
     def application(environ, start_response):
-        body = read(environ["wsgi.input"])
-        start_response("200 OK", [*USUAL, ("Cache-Tag", "a")])
-        return [body]
+        return sending([read(environ["wsgi.input"])], ("Cache-Tag", "a"))(environ, start_response)
 
     def ask(body):
         environ = wsgi.environ(*wsgi.parts()) | {"wsgi.input": BytesIO(body), "wsgi.input_terminated": True}
@@ -236,19 +216,50 @@ def test_a_body_that_no_header_announces_reaches_nobody_else(wsgi, read):
     assert [ask(b"").body, ask(b"evil").body] == [b"", b""]
 
 
+@pytest.mark.parametrize("condition", [None, '"1"'])
+def test_a_reply_in_place_of_the_applications_is_started_as_early_as_that_one(wsgi, clock, condition):
+    """granian reads the status and the headers when the application returns its iterable, before the first item."""
+
+    def application(environ, start_response):
+        status = "304 Not Modified" if "HTTP_IF_NONE_MATCH" in environ else "200 OK"
+        start_response(status, [("ETag", '"1"'), ("Cache-Control", "max-age=60")])
+        return iter([b"page"])
+
+    # A stored page that the application validates, and a page of which the client has a copy that is not stored.
+    requests = [("/", {}), ("/", {})] if condition is None else [("/", {}), ("/2", {"If-None-Match": condition})]
+    started = []
+    for number, (path, headers) in enumerate(requests, 1):
+        environ = wsgi.environ(*wsgi.parts(path, headers))
+        iterable = wsgi.cache.wsgi(application)(environ, lambda status, headers: started.append(status[:3]))
+        assert len(started) == number
+        assert b"".join(iterable) == (b"" if headers else b"page")
+        getattr(iterable, "close", list)()
+        clock.advance(61)
+    assert started == ["200", "200" if condition is None else "304"]
+
+
 # ASGI.
 
 
-def send_through(site, messages, **scope):
-    """Send the messages of an application through the cache. Return the messages that the client received."""
+START = {"type": "http.response.start", "status": 200, "headers": [(b"cache-control", b"max-age=60")]}
+BODY = {"type": "http.response.body", "body": b"a"}
+
+
+def send_through(site, messages, body=b"", **scope):
+    """Send the messages of an application through the cache. Return the messages that the client received.
+
+    Args:
+        body: that of the request, which the application reads.
+    """
     received = []
 
     async def application(scope, receive, send):
+        await receive()
         for message in messages:
             await send(message)
 
     async def receive():
-        return {"type": "http.request", "body": b"", "more_body": False}
+        return {"type": "http.request", "body": body, "more_body": False}
 
     async def send(message):
         received.append(message)
@@ -258,15 +269,12 @@ def send_through(site, messages, **scope):
     return received
 
 
-START = {"type": "http.response.start", "status": 200, "headers": [(b"cache-control", b"max-age=60")]}
-
-
 @pytest.mark.parametrize(
     ("messages", "reason"),
     [
         ([START, {"type": "http.response.pathsend", "path": "/file"}], "extension"),
-        ([{**START, "trailers": True}, {"type": "http.response.body", "body": b"a"}], "trailers"),
-        ([START, {"type": "http.response.body", "body": b"a", "more_body": True}], "incomplete"),
+        ([{**START, "trailers": True}, BODY], "trailers"),
+        ([START, {**BODY, "more_body": True}], "incomplete"),
     ],
 )
 def test_messages_of_extensions_pass_through_and_nothing_is_stored(asgi, messages, reason):
@@ -275,12 +283,14 @@ def test_messages_of_extensions_pass_through_and_nothing_is_stored(asgi, message
     assert asgi.stats().not_stored == {reason: 1}
     # Only the headers can show why.
     assert (b"stored" in dict(received[0]["headers"])[b"cache-status"]) == (reason != "trailers")
+    send_through(asgi, [START, BODY])
+    assert asgi.stats().stored == (reason == "incomplete")
 
 
 def test_early_hints_pass_through(asgi):
     hint = {"type": "http.response.early_hint", "links": [b"</a.css>; rel=preload"]}
-    tagged = {**START, "headers": [*START["headers"], (b"Cache-Tag", b"a")]}
-    received = send_through(asgi, [hint, tagged, {"type": "http.response.body", "body": b"a"}])
+    tagged = {**START, "headers": [*START["headers"], (b"Cache-Tag", b"a"), (b"Transfer-Encoding", b"chunked")]}
+    received = send_through(asgi, [hint, tagged, BODY])
     assert received[0] == hint
     assert dict(received[1]["headers"]) == {
         b"cache-control": b"max-age=60",
@@ -302,13 +312,12 @@ def test_other_protocols_pass_through_untouched(asgi, kind):
 
 def test_a_scope_may_lack_all_that_is_optional(asgi):
     scope = {"type": "http", "method": "GET", "path": "/\u0101", "headers": [(b"host", b"a")]}
-    body = {"type": "http.response.body", "body": b"a"}
     runs = []
 
     async def application(scope, receive, send):
         runs.append(scope)
         await send(START)
-        await send(body)
+        await send(BODY)
 
     async def nothing(*message):
         return {"type": "http.request"}
@@ -318,32 +327,14 @@ def test_a_scope_may_lack_all_that_is_optional(asgi):
     assert len(runs) == 1
 
 
-def test_headers_may_be_an_iterator(asgi):
-    received = send_through(
-        asgi, [{**START, "headers": iter([(b"Content-Type", b"a/b")])}, {"type": "http.response.body", "body": b"a"}]
-    )
+@pytest.mark.parametrize("name", [b"Content-Type", b"content-type"])
+def test_headers_may_be_an_iterator(asgi, name):
+    received = send_through(asgi, [{**START, "headers": iter([(name, b"a/b")])}, BODY])
     assert (b"content-type", b"a/b") in received[0]["headers"]
-    received = send_through(
-        asgi, [{**START, "headers": iter([(b"content-type", b"a/b")])}, {"type": "http.response.body", "body": b"a"}]
-    )
-    assert received[0]["headers"][0] == (b"content-type", b"a/b")
 
 
-def test_a_body_that_no_header_announces_is_read_by_the_application_and_keeps_the_page_from_being_stored(asgi):
-    async def application(scope, receive, send):
-        body = (await receive())["body"]
-        await send(START)
-        await send({"type": "http.response.body", "body": body})
-
-    async def receive():
-        return {"type": "http.request", "body": b"evil", "more_body": False}
-
-    received = []
-
-    async def send(message):
-        received.append(message)
-
-    asyncio.run(asgi.cache.asgi(application)(asgi.scope("GET", "/", "", [("host", "a")]), receive, send))
+def test_a_page_is_not_stored_if_the_application_has_read_a_body_that_no_header_announces(asgi):
+    received = send_through(asgi, [START, BODY], b"evil")
     assert asgi.stats().not_stored == {"body": 1}
     status = dict(received[0]["headers"])[b"cache-status"]
     assert status == b'wheelcache; fwd=miss; detail="request with a body"'
