@@ -25,17 +25,22 @@ KINDS = {
 """The backends, and the marks of the tests that use them."""
 
 
-class DjangoSite:
+class Site:
+    def makers(self, kind):
+        return self.page_makers if kind == "page" else 1
+
+
+class DjangoSite(Site):
     """
     Attributes:
         compute: the function. A test sets it.
-        makers: how often a value may be computed for callers that wait for each other. A page of Django has two
+        page_makers: how often a page may be computed for callers that wait for each other. A page of Django has two
             entries, and a caller may look between the ends of the two.
         waited_for: keys of a page and of a fragment.
     """
 
     kinds = ("page", "fragment", "function")
-    makers = {"page": 2}
+    page_makers = 2
     waited_for = ("views.decorators.cache.cache_header..en-us.UTC", "template.cache.name.1")
 
     @contextmanager
@@ -69,9 +74,9 @@ class DjangoSite:
         return f":1:{key}"
 
 
-class FlaskSite:
+class FlaskSite(Site):
     kinds = ("page", "apage", "fragment", "function", "method")
-    makers = {}
+    page_makers = 1
     waited_for = ("view//a", "_template_fragment_cache_name")
     cache_class = flask_caching.Cache
 

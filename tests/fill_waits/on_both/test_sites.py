@@ -50,7 +50,7 @@ def test_a_missing_or_expired_value_is_computed_once_for_all_visitors(clock, tog
         for _ in range(2):
             runs.clear()
             assert len({*together(lambda number: site.ask(kind))}) == len(runs)
-            assert len(runs) <= site.makers.get(kind, 1)
+            assert len(runs) <= site.makers(kind)
             clock.advance(TTL)
 
 
@@ -58,7 +58,7 @@ def test_a_missing_or_expired_value_is_computed_once_for_all_visitors(clock, tog
 def test_with_grace_visitors_of_an_expired_value_get_the_old_one_while_one_computes(clock, together, site_class, kind):
     runs, answered = count(1), threading.Event()
     with site_class().running(fill_wait=LONG, grace=GRACE) as site:
-        makers = site.makers.get(kind, 1)
+        makers = site.makers(kind)
         others = threading.Barrier(THREADS - makers)
 
         def compute():
@@ -103,7 +103,7 @@ def test_a_request_that_fails_leaves_no_lease_and_the_old_value_within_its_grace
             assert in_thread(site.ask, kind).result(PATIENCE)[0] == 500
         fails = False
         computing = []
-        for number in range(1, site.makers.get(kind, 1) + 1):
+        for number in range(1, site.makers(kind) + 1):
             computing.append(in_thread(site.ask, kind))
             assert until(lambda number=number: len(began) == number)
         assert in_thread(site.ask, kind).result(PATIENCE) == (200, "old")
