@@ -8,7 +8,7 @@ import pytest
 
 from tests.caches import is_leased
 from tests.fill_waits.callers import LONG, MISS, aget_or_lease, get_or_lease, in_a_thread, is_free
-from tests.waiting import PATIENCE, auntil_waiting, until_waiting
+from tests.waiting import PATIENCE, auntil_waiting
 from wheelcache.runtime.request_scope import RequestScope
 
 
@@ -161,19 +161,6 @@ def test_the_end_of_a_task_is_the_end_of_its_leases(cache, how):
 
     assert run(main) == MISS
     assert is_free(cache, "k")
-
-
-def test_a_loop_that_is_closed_with_a_holder_passes_on(cache, thread_callers):
-    loop = asyncio.new_event_loop()
-    # Its message about the task that was not ended.
-    loop.set_exception_handler(lambda *_: None)
-    task = loop.run_until_complete(hold(cache))
-    asked = thread_callers[0].asks("k")
-    until_waiting()
-    loop.close()
-    del task
-    gc.collect()
-    assert asked.result(PATIENCE) == MISS
 
 
 # Blocking calls in the thread of an event loop, and threads that run code of a task.

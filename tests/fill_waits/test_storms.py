@@ -16,38 +16,6 @@ LEASES_AT_MOST = 1024
 """The number of leases that a caller holds at the same time."""
 
 
-def test_of_the_threads_and_tasks_that_miss_at_once_one_computes_and_every_call_counts_once(cache, together):
-    computed = []
-
-    def check(key, value):
-        if value is None:
-            computed.append(key)
-            cache.set(key, key * 2)
-        assert value in (None, key * 2)
-
-    async def arequest(key):
-        check(key, await aget_or_lease(cache, key, wait=LONG))
-
-    async def main():
-        for key in range(30):
-            await asyncio.gather(*[arequest(key) for _ in range(5)])
-
-    def request(number):
-        if number % 2:
-            asyncio.run(main())
-        else:
-            for key in range(30):
-                check(key, get_or_lease(cache, key, wait=LONG))
-            end_request()
-
-    assert together(request) == [None] * THREADS
-    assert sorted(computed) == list(range(30))
-    stats = cache.stats()
-    assert (stats.misses, stats.hits) == (30, 30 * THREADS // 2 * 6 - 30)
-    assert stats.coalesced <= stats.hits
-    assert is_free(cache, *range(30))
-
-
 def test_no_lease_is_left_and_no_waiter_lost_after_a_storm_of_everything(cache, together):
     others = [
         lambda key: cache.delete(key),

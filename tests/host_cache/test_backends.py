@@ -222,9 +222,10 @@ def test_a_cache_of_flask_that_would_be_that_of_all_sites_of_the_user_is_an_erro
         HostCache(**given)
 
 
-def in_app(name, folder, **config):
+def in_app(name, folder, is_testing=False, **config):
     folder.mkdir(exist_ok=True)
     app = flask.Flask(name, instance_path=str(folder))
+    app.testing = is_testing
     config = {"CACHE_TYPE": "wheelcache.flask_backend.HostCache", **config}
     cache = flask_caching.Cache(app, config=config)
     return app.extensions["cache"][cache]
@@ -236,6 +237,9 @@ def test_apps_of_flask_share_entries_if_they_have_one_name_and_one_instance_fold
     cache.set("k", 1)
     found = [in_app(*given).get("k") for given in (("site", one), ("other", one), ("site", two))]
     assert found == [1, None, None]
+    # Each app of a test has entries of its own.
+    in_app("site", one, is_testing=True).set("k", 2)
+    assert in_app("site", one, is_testing=True).get("k") is None
     assert not cache.is_of_this_process()
 
 
@@ -246,6 +250,11 @@ def test_the_arguments_of_flask_caching_set_the_bound_and_its_threshold_does_not
     assert [cache.get(f"{number}") for number in range(3)] == [None, 1, 1]
     with pytest.raises(TypeError, match="CACHE_ARGS must be at most max_entries, default_timeout, ignore"):
         in_app("wrong", tmp_path, CACHE_ARGS=[2, 300, True, 4])
+
+
+def test_a_cache_of_django_is_named_by_its_location_unless_that_is_a_path(tmp_path):
+    made = OnDjangoHost.make("sessions"), OnDjangoHost.at(tmp_path / "cache")
+    assert [each.backend.store.cache.name for each in made] == ["sessions", "default"]
 
 
 def test_references_are_no_serializer_of_django():

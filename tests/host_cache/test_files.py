@@ -12,7 +12,7 @@ import pytest
 from tests.host_cache.workers import damage, database, make_cache
 from tests.waiting import join, start, until
 from wheelcache.django_backend import HostCache
-from wheelcache.host_cache import host_file
+from wheelcache.host_cache import host_file, place
 from wheelcache.runtime.private_files import locked_file
 
 TICK = 1
@@ -58,11 +58,32 @@ def test_a_damaged_file_is_replaced_with_one_event(view, folder, caplog):
     assert event.startswith("The host cache 'default' begins with a new file, without entries: ")
 
 
+def test_after_a_restart_of_the_machine_or_with_other_tables_the_cache_begins_empty(view, folder, monkeypatch):
+    view().set("key", "old")
+    for word, value in (("_boot", lambda: 7), ("FORMAT", 7)):
+        monkeypatch.setattr(place, word, value)
+        before = database(folder)
+        assert view().get("key") is None
+        assert database(folder) != before
+        view().set("key", "new")
+        assert view().get("key") == "new"
+
+
+def test_a_boot_has_a_number_that_fits_into_a_word_also_where_boots_have_no_names(tmp_path, monkeypatch):
+    assert 0 < place._boot() < 2**63
+    assert place._boot() == place._boot()
+    for text in ("no number", "00000000-0000-0000-8000-000000000000"):
+        (tmp_path / "boot_id").write_text(text)
+        monkeypatch.setattr(place, "BOOT_ID", tmp_path / "boot_id")
+        assert place._boot() == 1
+
+
 def test_a_clear_leaves_no_file_behind(view, folder):
     cache, other = view(), view()
     for number in range(3):
-        cache.set("key", number)
+        cache.set_many({"key": number, "other": 1})
         other.clear()
+        assert other.stats().removals["cleared"] == 2 * (number + 1)
         assert cache.get("key") is None
         other.get("key")
         assert len([*folder.glob("*.sqlite3")]) == 1

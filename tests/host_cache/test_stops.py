@@ -6,6 +6,7 @@ import pytest
 
 from tests.host_cache.workers import database
 from tests.waiting import until
+from wheelcache.host_cache import host_file
 
 MIB = 1 << 20
 
@@ -111,13 +112,17 @@ def test_a_write_that_was_stopped_does_not_bring_back_an_outdated_value(timed, f
 
 def test_the_log_is_bounded_beside_a_stopped_reader(timed, folder):
     stopped, other = timed(), timed()
+    # With a smaller bound here.
+    assert host_file.MOST_LOG == 64 * MIB
     stopped("cache.set('key', 'old')")
     before = database(folder)
     stopped(IN_A_READ.format(path=str(before)))
     stopped.stop()
     other(
         """
-        for number in range(20_000):
+        from wheelcache.host_cache import host_file
+        host_file.MOST_LOG = 4 << 20
+        for number in range(2_000):
             cache.set(f"key {number % 200}", os.urandom(4000).hex())
             if events:
                 break
@@ -129,7 +134,7 @@ def test_the_log_is_bounded_beside_a_stopped_reader(timed, folder):
     (event,) = other("events")
     assert "since a reader was stopped" in event
     assert database(folder) != before
-    assert sum(path.stat().st_size for path in folder.iterdir()) < 64 * MIB
+    assert sum(path.stat().st_size for path in folder.iterdir()) < 8 * MIB
     stopped.go_on()
     stopped("_ = connection.execute('COMMIT')")
     assert stopped("cache.get('key')") == "new"

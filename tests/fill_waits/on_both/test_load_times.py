@@ -4,7 +4,6 @@
 """
 
 import asyncio
-import sys
 import threading
 import tracemalloc
 import warnings
@@ -97,26 +96,6 @@ def test_threads_and_tasks_that_compute_at_once_are_timed_apart(make, together):
 
     assert together(work) == [None] * 32
     assert loads(cache)[0] == 4 * 32
-
-
-def calls_of(function):
-    """Return the names of the Python functions that ``function()`` calls."""
-    called = []
-    sys.setprofile(lambda frame, event, _: called.append(frame.f_code.co_qualname) if event == "call" else None)
-    try:
-        function()
-    finally:
-        sys.setprofile(None)
-    return called
-
-
-def test_a_key_that_is_never_set_costs_the_sets_of_other_keys_next_to_nothing(make):
-    backend = make().backend
-    backend.set("key", 1)
-    before = calls_of(lambda: backend.set("key", 1))
-    backend.get("never-set")
-    after = calls_of(lambda: backend.set("key", 1))
-    assert len(after) <= len(before) + 2, (before, after)
 
 
 @pytest.mark.alone

@@ -1,19 +1,16 @@
 """FILL_WAIT in Django: keys, coroutines, and requests of ASGI. ``on_both`` tests what both frameworks do."""
 
 import asyncio
-from collections import Counter
 from contextvars import copy_context
 
 import pytest
 from asgiref.sync import ThreadSensitiveContext, sync_to_async
 from django.core.cache import CacheKeyWarning
 from django.core.signals import request_finished
-from django.template import Context, Template
 
 from tests.caches import is_leased
 from tests.engines import engine
-from tests.fill_waits.on_both.sites import DjangoSite
-from tests.waiting import PATIENCE, THREADS, auntil_waiting, until_waiting
+from tests.waiting import PATIENCE, auntil_waiting, until_waiting
 
 LONG = 1000
 """Seconds of a FILL_WAIT that ends after any test: a result within PATIENCE did not wait for it."""
@@ -45,28 +42,6 @@ def test_any_key_may_be_waited_for(make, in_thread, function):
     until_waiting(len(keys))
     cache.set_many(dict.fromkeys(keys, "value"))
     assert [waiter.result(PATIENCE) for waiter in waiters] == ["value"] * len(keys)
-
-
-NESTED = Template(
-    "{% load cache %}"
-    "{% cache 60 outer %}{{ render.outer }} {% cache 60 inner %}{{ render.inner }}{% endcache %}{% endcache %}"
-)
-
-
-class Render(Counter):
-    """Count how often a template computes each name, once all other threads wait."""
-
-    def __getitem__(self, name):
-        self.update([name])
-        until_waiting(THREADS - 1)
-        return name
-
-
-def test_fragments_one_in_another_are_rendered_once_by_one(together):
-    with DjangoSite().running(fill_wait={"fragments": LONG}):
-        render = Render()
-        assert together(lambda number: NESTED.render(Context({"render": render}))) == ["outer inner"] * THREADS
-    assert dict(render.items()) == {"outer": 1, "inner": 1}
 
 
 # Coroutines, and requests of ASGI

@@ -9,7 +9,7 @@ import pytest
 from tests.caches import is_leased
 from tests.engines import engine
 from tests.flask_backend.slow import in_app
-from tests.waiting import PATIENCE, THREADS, until, until_waiting, waiting
+from tests.waiting import PATIENCE, until, until_waiting
 
 LONG = 1000
 """Seconds of a fill_wait that ends after any test: a result within PATIENCE did not wait for it."""
@@ -61,18 +61,6 @@ def test_the_versions_of_memoized_functions_are_leased_by_get_many_and_what_is_a
     assert held(cache, *versions) == []
     assert cache.get_dict("module.f_memver", "other_memver") == {"module.f_memver": "a", "other_memver": None}
     assert held(cache, "module.f_memver", "other_memver") == ["other_memver"]
-
-
-def test_a_value_that_cannot_be_pickled_leaves_the_lease_to_the_end_of_the_request(make_waiting_app, in_thread):
-    app, cache, backend = make_waiting_app()
-    with app.app_context():
-        cache.get("key")
-        waiter = in_thread(backend.get, "key")
-        until_waiting()
-        with pytest.raises(TypeError, match="pickle"):
-            cache.set("key", threading.Lock())
-        assert waiting() == 1
-    assert waiter.result(PATIENCE) is None
 
 
 # Requests and app contexts.
@@ -166,26 +154,6 @@ def test_what_an_async_view_has_done_in_threads_does_not_wait_for_its_own_reques
 
 
 # Memoized functions.
-
-
-@pytest.mark.parametrize("ends", ["value", "version"])
-def test_a_memoized_none_is_computed_once_if_only_it_or_only_its_version_is_gone(make_waiting_app, together, ends):
-    app, cache, backend = make_waiting_app()
-    computed = []
-
-    @cache.memoize(timeout=60, cache_none=True)
-    def compute():
-        if computed:
-            until_waiting(THREADS - 1)
-        computed.append(1)
-
-    call = in_app(app, compute)
-    call()
-    for key in engine(backend).keys():
-        if key.endswith("_memver") == (ends == "version"):
-            engine(backend).delete(key)
-    assert together(lambda number: call()) == [None] * THREADS
-    assert len(computed) == 2
 
 
 def test_a_memoized_function_that_is_forgotten_while_it_runs_runs_once_more_and_that_is_what_is_kept(
