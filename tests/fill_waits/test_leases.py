@@ -133,6 +133,14 @@ def test_when_the_holder_gives_up_exactly_one_waiter_gets_the_lease_and_the_rest
     assert is_free(cache, "k")
 
 
+def test_a_delete_by_the_holder_gives_up_its_lease(cache):
+    get_or_lease(cache, "k", wait=LONG)
+    in_a_thread(cache.delete, "k")
+    assert is_leased(cache, "k")
+    cache.delete("k")
+    assert not is_leased(cache, "k")
+
+
 def test_a_key_whose_leases_ended_twice_without_a_value_is_not_waited_for_until_it_gets_one(cache, thread_callers):
     holder, *others = thread_callers
     line_up("flag", holder)

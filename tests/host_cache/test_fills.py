@@ -208,6 +208,25 @@ def test_a_listener_receives_the_value_that_a_set_during_a_commit_removes(view, 
     assert cache.stats().removals["deleted"] == 1
 
 
+CHANGES = {
+    "set": lambda other: other.set("key", 1),
+    "delete": lambda other: other.delete("key"),
+    "clear": lambda other: other.clear(),
+    "drop of the tag": lambda other: other.delete_tags("tag"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_transaction_sees_the_moment_of_each_write_of_its_keys_and_tags_by_others_and_of_no_other_key(view, change):
+    moments, other = view().engine.watcher(WriteMoments, WriteMoments), view()
+    before = [*moments.last_writes(["key", "#tag"])]
+    other.set("another", 1)
+    other.delete_tags("another")
+    assert [*moments.last_writes(["key", "#tag"])] == before
+    change(other)
+    assert [*moments.last_writes(["key", "#tag"])] != before
+
+
 # New files.
 
 
