@@ -5,7 +5,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import Context
 
 from tests.caches import is_leased
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until_waiting
 from wheelcache.core.contract import MISSING
 from wheelcache.fill_waits.leased_reads import LeasedReads
 from wheelcache.runtime.request_scope import end_request
@@ -94,6 +94,14 @@ class TaskCaller(Asking):
     def ends(self):
         self.loop.call_soon_threadsafe(self.calls.put_nowait, None)
         asyncio.run_coroutine_threadsafe(asyncio.wait([self.task]), self.loop).result(PATIENCE)
+
+
+def line_up(key, holder, *waiters, cache=None):
+    """Let ``holder`` receive the lease on ``key``, and the others wait for it. Return the futures of their gets."""
+    assert holder.gets(key, cache=cache) == MISS
+    asked = [waiter.asks(key, cache=cache) for waiter in waiters]
+    until_waiting(len(asked))
+    return asked
 
 
 def in_a_thread(function, *args):

@@ -7,8 +7,6 @@ from tests.waiting import join, start
 from wheelcache import Cache
 from wheelcache.runtime.request_scope import end_request
 
-QUIET = {"jitter": 0}
-
 
 @pytest.fixture(autouse=True)
 def _request():
@@ -21,7 +19,7 @@ def _request():
 @pytest.fixture
 def make(closed):
     # The callers that still wait at the end go on.
-    return lambda **options: closed(Cache(**{**QUIET, **options}))
+    return lambda **options: closed(Cache(**{"jitter": 0, **options}))
 
 
 @pytest.fixture
@@ -40,26 +38,27 @@ def running_loop():
 
 
 @pytest.fixture
-def task_callers(cache, running_loop):
-    made = [TaskCaller(cache, running_loop) for _ in range(6)]
-    yield made
-    cache.close()
+def make_caller(cache, running_loop):
+    made = []
+
+    def make_caller(kind="threads", cache=cache):
+        made.append(ThreadCaller(cache) if kind == "threads" else TaskCaller(cache, running_loop))
+        return made[-1]
+
+    yield make_caller
+    for caller in made:
+        caller.cache.close()
     for caller in made:
         caller.ends()
 
 
 @pytest.fixture
-def thread_callers(cache):
-    made = [ThreadCaller(cache) for _ in range(6)]
-    yield made
-    cache.close()
-    for caller in made:
-        caller.ends()
+def thread_callers(make_caller):
+    return [make_caller() for _ in range(4)]
 
 
 @pytest.fixture(params=["threads", "tasks", "tasks and threads"])
-def callers(request):
+def callers(request, make_caller):
     """Six callers."""
     kinds = request.param.split(" and ")
-    made = [request.getfixturevalue(f"{kind.removesuffix('s')}_callers") for kind in kinds]
-    return [made[number % len(made)][number] for number in range(6)]
+    return [make_caller(kinds[number % len(kinds)]) for number in range(6)]

@@ -1,16 +1,13 @@
 """Waits for leases while the time is frozen: they use real time."""
 
-import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context
 
-import freezegun
 import pytest
-import time_machine
 
-from tests.fill_waits.callers import aget_or_lease, get_or_lease
+from tests.fill_waits.callers import get_or_lease, line_up
 from tests.time_travel import FAR, LIBRARIES, real_seconds_for
-from tests.waiting import PATIENCE, until_waiting
+from tests.waiting import PATIENCE
 
 
 @pytest.fixture(params=LIBRARIES.values(), ids=LIBRARIES)
@@ -26,29 +23,9 @@ def test_a_wait_for_a_lease_ends_and_not_before_its_time(cache, library):
     assert 0.1 < seconds < PATIENCE
 
 
-def test_a_wait_for_a_lease_that_a_freeze_overtakes_ends_with_the_value(cache, library):
-    with ThreadPoolExecutor(1) as holder, ThreadPoolExecutor(1) as pool:
-        assert holder.submit(get_or_lease, cache, "a", wait=PATIENCE).result(PATIENCE) is None
-        waiting = pool.submit(get_or_lease, cache, "a", wait=PATIENCE)
-        until_waiting()
-        with library.freeze(FAR):
-            assert not waiting.done()
-            cache.set("a", 1, 300)
-            assert waiting.result(PATIENCE) == 1
-
-
-@pytest.mark.alone
-@pytest.mark.parametrize(
-    "freeze",
-    [lambda: freezegun.freeze_time(FAR, real_asyncio=True), lambda: time_machine.travel(FAR, tick=False)],
-    ids=LIBRARIES,
-)
-def test_a_wait_of_a_task_ends_in_real_time(cache, freeze):
-    async def waits():
-        # This task holds the lease, and the first task that it starts waits for it in vain.
-        assert await aget_or_lease(cache, "b", wait=0.2) is None
-        other = Context().run(asyncio.ensure_future, aget_or_lease(cache, "b", wait=0.2))
-        assert await other is None
-
-    with freeze():
-        assert 0.1 < real_seconds_for(lambda: asyncio.run(waits())) < PATIENCE
+def test_a_wait_for_a_lease_that_a_freeze_overtakes_ends_with_the_value(cache, thread_callers, library):
+    (asked,) = line_up("a", *thread_callers[:2])
+    with library.freeze(FAR):
+        assert not asked.done()
+        cache.set("a", 1, 300)
+        assert asked.result(PATIENCE) == 1

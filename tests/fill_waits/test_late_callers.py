@@ -11,13 +11,9 @@ from contextvars import Context
 import pytest
 
 from tests.caches import is_leased
-from tests.fill_waits.callers import MISS, ThreadCaller
+from tests.fill_waits.callers import MISS, line_up
 from tests.waiting import PATIENCE, until, until_waiting, waiting
-from wheelcache import Cache
-from wheelcache.core import IMPLEMENTATION
 from wheelcache.runtime.request_scope import end_request
-
-QUIET = {"jitter": 0}
 
 
 class Stop:
@@ -26,7 +22,7 @@ class Stop:
     def __init__(self):
         self.reached, self.go = threading.Event(), threading.Event()
 
-    def __call__(self, *_):
+    def __call__(self):
         self.reached.set()
         assert self.go.wait(PATIENCE)
 
@@ -42,29 +38,21 @@ class Stopping:
 
 
 @pytest.fixture
-def stop():
+def stop(cache):
+    """A set of any other key stops here."""
     made = Stop()
+    cache.set("other", Stopping(made))
     yield made
     made.go.set()
 
 
 @pytest.fixture
-def caller_of():
-    made = []
-
-    def make_caller(cache):
-        made.append(ThreadCaller(cache))
-        return made[-1]
-
-    yield make_caller
-    for caller in made:
-        caller.cache.close()
-        caller.ends()
+def cache(make, clock):
+    return make(max_weight=1, weigher=lambda key, value: 2 if value == "too heavy" else 1, clock=clock)
 
 
 FILLS = {
     "set": lambda cache: cache.set("k", "old"),
-    "set for ever": lambda cache: cache.set("k", "old", None),
     "add": lambda cache: cache.add("k", "old"),
     "set_many": lambda cache: cache.set_many({"k": "old"}),
     "get_or_load": lambda cache: cache.get_or_load("k", lambda: "old"),
@@ -79,58 +67,46 @@ def newer_value_that_expires(cache, clock):
 WRITES = {
     "delete": lambda cache, clock: cache.delete("k"),
     "delete_many": lambda cache, clock: cache.delete_many(["k"]),
-    "pop": lambda cache, clock: cache.pop("k"),
     "clear": lambda cache, clock: cache.clear(),
     "set of a newer value": newer_value_that_expires,
     "set of a value that is too heavy": lambda cache, clock: cache.set("k", "too heavy"),
 }
 
 
-def weigher(key, value):
-    return 2 if value == "too heavy" else 1
-
-
-def outdated_fill(cache, caller_of, stop, fill, write):
-    """Run ``write`` while ``fill`` stops after its step. Return the caller that came after the write."""
-    cache.set("other", Stopping(stop))
-    holder, early, late = (caller_of(cache) for _ in range(3))
-    assert holder.gets("k") == MISS
-    asked_before = early.asks("k")
-    until_waiting()
-    filling = holder.submit(fill, cache)
+@pytest.mark.pairs(full="fill", of="fill")
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+@pytest.mark.parametrize(
+    # The core in Python drops the values that a batch replaces before it releases its lock.
+    "fill",
+    [pytest.param(fill, marks=pytest.mark.compiled if fill == "set_many" else ()) for fill in FILLS],
+)
+def test_a_caller_that_comes_after_a_write_gets_no_value_that_was_stored_before_it(
+    cache, clock, stop, thread_callers, fill, write
+):
+    holder, early, late, later = thread_callers
+    (asked_before,) = line_up("k", holder, early)
+    filling = holder.submit(FILLS[fill], cache)
     assert stop.reached.wait(PATIENCE)
-    write()
+    Context().run(write, cache, clock)
     asked_after = late.asks("k")
     assert until(lambda: asked_after.done() or waiting() == 2)
     stop.go.set()
     assert asked_after.result(PATIENCE) == MISS
     assert asked_before.result(PATIENCE) == "old"
     filling.result(PATIENCE)
-    return late
-
-
-@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
-@pytest.mark.parametrize("fill", FILLS)
-def test_a_caller_that_comes_after_a_write_gets_no_value_that_was_stored_before_it(clock, stop, caller_of, fill, write):
-    if fill == "set_many" and IMPLEMENTATION == "python":
-        pytest.skip("this core drops the values that a batch replaces before it releases its lock")
-    cache = Cache(max_weight=1, weigher=weigher, clock=clock, **QUIET)
-    late = outdated_fill(cache, caller_of, stop, FILLS[fill], lambda: Context().run(write, cache, clock))
     # It has the lease, and the next caller waits for its value.
     assert late.does(is_leased, cache, "k")
-    asked_again = caller_of(cache).asks("k")
+    asked_again = later.asks("k")
     until_waiting()
     late.does(cache.set, "k", "newer")
     assert asked_again.result(PATIENCE) == "newer"
 
 
-def test_a_lease_that_ends_after_a_value_was_set_and_before_it_was_announced_gives_it_to_its_waiters(stop, caller_of):
-    cache = Cache(max_weight=1, weigher=weigher, **QUIET)
-    cache.set("other", Stopping(stop))
-    holder, waiter, setter = (caller_of(cache) for _ in range(3))
-    assert holder.gets("k") == MISS
-    asked = waiter.asks("k")
-    until_waiting()
+def test_a_lease_that_ends_after_a_value_was_set_and_before_it_was_announced_gives_it_to_its_waiters(
+    cache, stop, thread_callers
+):
+    holder, waiter, setter, _ = thread_callers
+    (asked,) = line_up("k", holder, waiter)
     setting = setter.submit(cache.set, "k", "it")
     assert stop.reached.wait(PATIENCE)
     # So only the lease can pass it on.
@@ -141,9 +117,9 @@ def test_a_lease_that_ends_after_a_value_was_set_and_before_it_was_announced_giv
     setting.result(PATIENCE)
 
 
-def test_a_value_that_the_holder_finds_is_not_for_a_caller_that_comes_after_its_deletion(cache, stop, caller_of):
+def test_a_value_that_the_holder_finds_is_not_for_a_caller_that_comes_after_its_deletion(cache, thread_callers):
     """The key was set before the holder got its lease, and deleted after the holder found the value."""
-    finder, late = caller_of(cache), caller_of(cache)
+    finder, late, *_ = thread_callers
     core = cache._core
 
     class Finding:

@@ -1,18 +1,21 @@
-"""Leases at signals, forks and exits, and under gevent."""
+"""Leases at signals and other exceptions, forks and exits, and under gevent."""
 
 import signal
 import threading
+from contextvars import Context
+from itertools import count
 
 import pytest
 
 from tests import scripts
 from tests.caches import is_leased
-from tests.fill_waits.callers import LONG, MISS, get_or_lease
+from tests.fill_waits.callers import LONG, MISS, get_or_lease, line_up
 from tests.runtime.forks import fork
-from tests.waiting import PATIENCE, start, until_waiting
+from tests.runtime.interruptions import Delivery, compiled_core, quiet
+from tests.waiting import PATIENCE, start, until, until_waiting, waiting
+from wheelcache import Cache
+from wheelcache.fill_waits.leased_reads import LeasedReads
 from wheelcache.runtime.request_scope import end_request
-
-pytestmark = pytest.mark.deep
 
 
 class Interrupted(BaseException):
@@ -45,11 +48,39 @@ def test_a_waiter_that_is_interrupted_by_a_signal_leaves_and_is_handed_no_lease(
     assert not is_leased(cache, "k")
 
 
+FILLING = {
+    "set": lambda cache: cache.set("k", 7),
+    "set_many": lambda cache: cache.set_many({"k": 7}),
+    "get_or_load": lambda cache: cache.get_or_load("k", lambda: 7),
+    "elsewhere": lambda cache: LeasedReads(cache.engine).fill("k")(7, ()),
+    "get": lambda cache: get_or_lease(cache, "other", wait=1),
+}
+
+
+@compiled_core
+@pytest.mark.deep
+@pytest.mark.parametrize("fill", FILLING.values(), ids=FILLING)
+def test_an_exception_at_any_point_of_a_call_leaves_no_caller_waiting_past_its_time(make_caller, fill):
+    with quiet():
+        for target in count(1):
+            # Not with a ManualClock, by which a wait would never end.
+            cache = Cache()
+            assert get_or_lease(cache, "k", wait=100) is None
+            asked = make_caller(cache=cache).submit(Context().run, get_or_lease, cache, "k", wait=0.05)
+            until(lambda asked=asked: waiting() or asked.done())
+            delivery = Delivery(target)
+            interrupted = delivery.run(lambda cache=cache: fill(cache))
+            assert asked.result(PATIENCE) in (7, None), delivery.where
+            assert get_or_lease(cache, "k", wait=0.01) in (7, None), delivery.where
+            cache.close()
+            end_request()
+            if not interrupted:
+                break
+    assert target > 5
+
+
 def test_a_child_of_a_fork_has_no_lease_and_no_waiter_of_its_parent(cache, thread_callers):
-    holder, waiter, *_ = thread_callers
-    holder.gets("theirs")
-    asked = waiter.asks("theirs")
-    until_waiting()
+    (asked,) = line_up("theirs", *thread_callers[:2])
     get_or_lease(cache, "mine", wait=LONG)
 
     def child():
@@ -68,39 +99,11 @@ def test_a_child_of_a_fork_has_no_lease_and_no_waiter_of_its_parent(cache, threa
     assert not asked.done()
 
 
-def test_children_forked_while_leases_come_and_go_find_the_cache_usable(cache, thread_callers):
-    stop = threading.Event()
-
-    def work(number):
-        while not stop.is_set():
-            for key in range(20):
-                if get_or_lease(cache, key, wait=5) is None:
-                    cache.set(key, 1)
-                cache.delete((key * 7 + number) % 20)
-            end_request()
-
-    def child():
-        for _ in range(2):
-            for key in range(20):
-                if get_or_lease(cache, key, wait=LONG) is None:
-                    assert is_leased(cache, key)
-                    cache.set(key, 1)
-                cache.delete(key)
-            end_request()
-
-    working = [caller.submit(work, number) for number, caller in enumerate(thread_callers[:4])]
-    try:
-        assert all(fork(child) for _ in range(12))
-    finally:
-        stop.set()
-    for each in working:
-        each.result(PATIENCE)
-
-
 def run(script):
     return scripts.run(script, options=("-W", "ignore")).split()
 
 
+@pytest.mark.deep
 def test_an_interpreter_exits_without_a_word_while_leases_are_held_and_waited_for():
     assert (
         run("""
@@ -109,14 +112,7 @@ def test_an_interpreter_exits_without_a_word_while_leases_are_held_and_waited_fo
         from tests.fill_waits.callers import aget_or_lease, get_or_lease
         from wheelcache import Cache
         cache = Cache()
-        get_or_lease(cache, "main", wait=50)
-        held = threading.Event()
-        def hold():
-            get_or_lease(cache, "k", wait=50)
-            held.set()
-            threading.Event().wait()
-        threading.Thread(target=hold, daemon=True).start()
-        held.wait()
+        get_or_lease(cache, "k", wait=50)
         threading.Thread(target=get_or_lease, args=[cache, "k"], kwargs={"wait": 50}, daemon=True).start()
         until_waiting(1)
         loop = asyncio.new_event_loop()
@@ -126,6 +122,7 @@ def test_an_interpreter_exits_without_a_word_while_leases_are_held_and_waited_fo
     )
 
 
+@pytest.mark.deep
 def test_greenlets_are_callers_of_their_own_and_wait_without_stopping_the_others():
     pytest.importorskip("gevent")
     assert run("""
@@ -147,23 +144,11 @@ def test_greenlets_are_callers_of_their_own_and_wait_without_stopping_the_others
 
         with gevent.Timeout(20):
             gevent.joinall([gevent.spawn(request) for _ in range(10)], raise_error=True)
-
-            dead = gevent.spawn(get_or_lease, cache, "j", wait=50)
-            dead.join()
-            del dead
-            # Its lease is over with it, and so the next greenlet doesn't wait.
-            gevent.spawn(get_or_lease, cache, "j", wait=50).get()
-
-            def ask(name):
-                # A greenlet runs on until it waits.
-                asked.append(name)
-                return get_or_lease(cache, "i", wait=50)
-
-            asked = []
-            holder = gevent.spawn(lambda: (ask("holder"), gevent.sleep(50)))
-            waiters = [gevent.spawn(ask, "first"), gevent.spawn(ask, "second")]
-            while len(asked) < 3:
-                gevent.idle()
+            holder = gevent.spawn(lambda: (get_or_lease(cache, "i", wait=50), gevent.sleep(50)))
+            gevent.idle()
+            waiters = [gevent.spawn(get_or_lease, cache, "i", wait=50) for _ in range(2)]
+            gevent.idle()
+            # The lease of a dead greenlet is over, and one that has left receives none.
             waiters[0].kill()
             holder.kill()
             del holder

@@ -3,13 +3,12 @@
 import asyncio
 import contextvars
 import gc
-import threading
 
 import pytest
 
 from tests.caches import is_leased
 from tests.fill_waits.callers import LONG, MISS, aget_or_lease, get_or_lease, in_a_thread, is_free
-from tests.waiting import PATIENCE, auntil_waiting, until_waiting
+from tests.waiting import PATIENCE, auntil_waiting
 from wheelcache.runtime.request_scope import RequestScope
 
 
@@ -20,17 +19,17 @@ async def soon(condition):
             await asyncio.sleep(0)
 
 
-def ask(cache, key="k", wait=LONG):
-    """A task that may wait."""
-    return asyncio.create_task(aget_or_lease(cache, key, MISS, wait=wait))
+def ask(cache, key="k"):
+    """Return what a task receives that may wait."""
+    return asyncio.create_task(aget_or_lease(cache, key, MISS, wait=LONG))
 
 
-async def hold(cache, key="k", then=None, outcome=None):
-    """Start a task that has the lease until the event ``then``, or forever, and ends with ``outcome``."""
+async def hold(cache, then=None, outcome=None):
+    """Start a task that has the lease on "k" until the event ``then``, or forever, and ends with ``outcome``."""
     held = asyncio.Event()
 
     async def request():
-        assert await aget_or_lease(cache, key, MISS, wait=LONG) == MISS
+        assert await aget_or_lease(cache, "k", MISS, wait=LONG) == MISS
         held.set()
         await (asyncio.Event() if then is None else then).wait()
         if outcome is not None:
@@ -49,6 +48,11 @@ def run(main, *args):
     return asyncio.run(in_time())
 
 
+def scopes():
+    gc.collect()
+    return sum(type(each) is RequestScope for each in gc.get_objects())
+
+
 # Parents and children.
 
 
@@ -60,6 +64,7 @@ def test_sibling_tasks_have_leases_of_their_own_though_their_parent_had_one_befo
         holder = await hold(cache, then=done)
         other = ask(cache)
         await auntil_waiting()
+        # Nor does the parent act for its children.
         assert not is_leased(cache, "k")
         done.set()
         assert await other == MISS
@@ -70,45 +75,27 @@ def test_sibling_tasks_have_leases_of_their_own_though_their_parent_had_one_befo
 
 def test_a_child_task_acts_for_the_tasks_that_started_it(cache, thread_callers):
     async def main():
-        await aget_or_lease(cache, "k", wait=LONG)
-        await aget_or_lease(cache, "l", wait=LONG)
+        for key in "kl":
+            await aget_or_lease(cache, key, wait=LONG)
         asked = thread_callers[0].asks("l")
         await auntil_waiting()
 
         async def child():
             assert is_leased(cache, "k")
-            assert await aget_or_lease(cache, "k", MISS, wait=LONG) == MISS
             # Another caller may be waiting for its parent.
-            assert await aget_or_lease(cache, "theirs", MISS, wait=LONG) == MISS
+            assert [await aget_or_lease(cache, key, MISS, wait=LONG) for key in ("k", "theirs")] == [MISS, MISS]
             assert not is_leased(cache, "theirs")
             await asyncio.create_task(grandchild())
 
         async def grandchild():
             assert await aget_or_lease(cache, "theirs", MISS, wait=LONG) == MISS
-            assert cache.delete("k") is False
+            cache.delete("k")
             cache.set("l", "it")
 
         thread_callers[1].gets("theirs")
         await asyncio.create_task(child())
         assert not is_leased(cache, "k")
         assert await asyncio.wrap_future(asked) == "it"
-
-    run(main)
-
-
-def test_a_task_does_not_act_for_its_child(cache):
-    async def main():
-        # A miss, and so there is a scope that the child's can have as a parent.
-        await aget_or_lease(cache, "first", wait=LONG)
-        cache.set("first", 1)
-        done = asyncio.Event()
-        child = await hold(cache, then=done)
-        assert not is_leased(cache, "k")
-        cache.delete("k")
-        done.set()
-        assert await aget_or_lease(cache, "k", MISS, wait=LONG) == MISS
-        assert is_leased(cache, "k")
-        await child
 
     run(main)
 
@@ -140,21 +127,18 @@ def test_tasks_that_start_one_another_for_ever_keep_nothing_of_those_that_are_ov
     async def main():
         done = asyncio.get_running_loop().create_future()
 
-        async def generation(number, born):
+        async def generation(number):
             await aget_or_lease(cache, number % 10, wait=LONG)
-            born.set()
             if number == 300:
-                gc.collect()
-                done.set_result(sum(type(each) is RequestScope for each in gc.get_objects()))
+                done.set_result(scopes())
             else:
-                child_is_born = asyncio.Event()
-                tasks.append(asyncio.create_task(generation(number + 1, child_is_born)))
-                await child_is_born.wait()
+                tasks.append(asyncio.create_task(generation(number + 1)))
+                # The child begins while this one runs.
+                await asyncio.sleep(0)
             tasks.pop(0)
 
-        gc.collect()
-        before = sum(type(each) is RequestScope for each in gc.get_objects())
-        tasks = [asyncio.create_task(generation(0, asyncio.Event()))]
+        before = scopes()
+        tasks = [asyncio.create_task(generation(0))]
         return await done - before
 
     assert run(main) < 10
@@ -179,36 +163,6 @@ def test_the_end_of_a_task_is_the_end_of_its_leases(cache, how):
     assert is_free(cache, "k")
 
 
-def test_a_loop_that_is_closed_with_a_holder_passes_on(cache, thread_callers):
-    loop = asyncio.new_event_loop()
-    # Its message about the task that was not ended.
-    loop.set_exception_handler(lambda *_: None)
-    task = loop.run_until_complete(hold(cache))
-    asked = thread_callers[0].asks("k")
-    until_waiting()
-    loop.close()
-    del task
-    gc.collect()
-    assert asked.result(PATIENCE) == MISS
-
-
-def test_a_context_in_a_circle_of_garbage_passes_on_when_it_is_collected(cache, thread_callers):
-    gc.collect()
-
-    class Circle:
-        def __init__(self):
-            self.me = self
-            self.context = contextvars.Context()
-
-    circle = Circle()
-    circle.context.run(get_or_lease, cache, "k", wait=LONG)
-    asked = thread_callers[0].asks("k")
-    until_waiting()
-    del circle
-    gc.collect()
-    assert asked.result(PATIENCE) == MISS
-
-
 # Blocking calls in the thread of an event loop, and threads that run code of a task.
 
 
@@ -225,11 +179,11 @@ def test_a_sync_get_while_an_event_loop_runs_in_its_thread_never_waits(cache, th
 
 
 def test_a_sync_get_in_a_task_takes_the_lease_for_the_task(cache):
-    async def main():
-        async def request():
-            assert get_or_lease(cache, "k", MISS, wait=LONG) == MISS
-            assert is_leased(cache, "k")
+    async def request():
+        assert get_or_lease(cache, "k", MISS, wait=LONG) == MISS
+        assert is_leased(cache, "k")
 
+    async def main():
         await asyncio.create_task(request())
         await soon(lambda: is_free(cache, "k"))
 
@@ -254,74 +208,24 @@ def test_what_a_task_hands_to_a_thread_acts_for_the_task(cache, thread_callers):
     assert run(main) == "it"
 
 
-def test_a_thread_whose_task_was_cancelled_holds_on_its_own(cache, thread_callers):
-    began, cancelled, held, done = (threading.Event() for _ in range(4))
-
-    def sync_code():
-        began.set()
-        assert cancelled.wait(PATIENCE)
-        get_or_lease(cache, "k", wait=LONG)
-        held.set()
-        assert done.wait(PATIENCE)
-
-    async def main():
-        async def request():
-            await aget_or_lease(cache, "task's", wait=LONG)
-            await asyncio.to_thread(sync_code)
-
-        task = asyncio.create_task(request())
-        # A call that is cancelled before its thread has begun it is not made.
-        await soon(began.is_set)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        cancelled.set()
-        assert await asyncio.to_thread(held.wait, PATIENCE)
-        asked = thread_callers[0].asks("k")
-        await auntil_waiting()
-        done.set()
-        del task
-        # The lease ends with the function that the thread ran.
-        await soon(lambda: gc.collect() >= 0 and asked.done())
-        assert asked.result() == MISS
-
-    run(main)
-
-
-def test_a_thread_that_got_its_context_back_from_a_task_that_is_over_never_waits_for_itself(cache):
-    """As after asgiref's async_to_sync, which copies the context variables of the coroutine to its caller."""
-
-    def view():
-        for variable, value in run(request).items():
-            variable.set(value)
-        assert get_or_lease(cache, "k", MISS, wait=LONG) == MISS
-        assert asyncio.run(aget_or_lease(cache, "k", MISS, wait=LONG)) == MISS
-        return is_leased(cache, "k")
-
-    async def request():
-        await aget_or_lease(cache, "first", wait=LONG)
-        return contextvars.copy_context()
-
-    assert in_a_thread(view)
-
-
-def test_a_thread_that_gets_its_context_back_from_many_tasks_keeps_no_scopes(cache):
-    """As the thread of a WSGI server whose views use async_to_sync. Each scope would make the next calls slower."""
-
-    def thread():
-        for number in range(100):
-            get_or_lease(cache, number % 10, wait=LONG)
-            for variable, value in run(request).items():
-                variable.set(value)
-            if number == 10:
-                before = scopes()
-        return scopes() - before
+def test_a_thread_that_gets_its_contexts_back_from_tasks_keeps_no_scopes_and_never_waits_for_itself(cache):
+    """As the thread of a WSGI server whose views use asgiref's async_to_sync, which copies the context variables of
+    the coroutine to its caller. Each scope would make the next calls slower."""
 
     async def request():
         await aget_or_lease(cache, "of a task", wait=LONG)
         return contextvars.copy_context()
 
-    def scopes():
-        gc.collect()
-        return sum(type(each) is RequestScope for each in gc.get_objects())
+    def thread():
+        for number in range(100):
+            for variable, value in run(request).items():
+                variable.set(value)
+            key = number % 10
+            assert get_or_lease(cache, key, MISS, wait=LONG) == MISS
+            assert asyncio.run(aget_or_lease(cache, key, MISS, wait=LONG)) == MISS
+            assert is_leased(cache, key)
+            if number == 10:
+                before = scopes()
+        return scopes() - before
 
     assert in_a_thread(thread) <= 1

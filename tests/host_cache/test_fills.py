@@ -6,121 +6,155 @@ import pytest
 
 from tests.host_cache.workers import damage
 from tests.waiting import PATIENCE, join, start
+from wheelcache import RemovalCause
 from wheelcache.engine.write_watcher import WriteMoments
-from wheelcache.host_cache import host_file, place
+from wheelcache.host_cache import host_core, host_file, place, write_moments
 from wheelcache.host_cache.place import EPOCH, Place
 from wheelcache.runtime.private_files import FileLocked, locked_file
 
-TICK = 60
-"""Seconds after which the janitor has removed all expired rows."""
-
 
 @pytest.fixture
-def fill(view):
+def is_stored(view):
     """Load a key with a slow loader, during which another process calls ``meanwhile``. Return whether the value was
     stored."""
 
-    def run(meanwhile, **options):
-        cache = view(**options)
+    def run(meanwhile=bool, **options):
+        cache = view(max_entries=3)
 
         def loader():
             meanwhile()
             return "old"
 
-        assert cache.get_or_load("key", loader) == "old"
+        assert cache.get_or_load("key", loader, **options) == "old"
         return cache.get("key") == "old"
 
     return run
 
 
-def test_a_fill_is_stored(fill):
-    assert fill(lambda: None)
+def evict(other):
+    for number in range(3):
+        other.set(f"other {number}", 0)
+    assert other.get("key") is None
 
 
-def test_a_fill_is_refused_after_a_write_by_another_process(fill, view):
-    assert not fill(lambda: view().set("key", "new"))
+NEWER = {
+    "set": lambda other: other.set("key", "new"),
+    "delete": lambda other: other.delete("key"),
+    "clear": lambda other: other.clear(),
+    "set, which was evicted": lambda other: (other.set("key", "new"), evict(other)),
+    "delete, and many evictions": lambda other: (other.delete("key"), evict(other), evict(other)),
+}
 
 
-def test_a_fill_is_refused_after_a_delete_by_another_process(fill, view):
-    assert not fill(lambda: view().delete("key"))
+@pytest.mark.parametrize("newer", NEWER.values(), ids=NEWER)
+def test_a_value_whose_key_was_written_by_another_process_meanwhile_is_not_stored(is_stored, view, newer):
+    other = view(max_entries=3)
+    assert not is_stored(lambda: newer(other))
 
 
-def test_a_fill_is_refused_if_the_newer_write_has_expired_and_was_removed(fill, view, clock):
-    def meanwhile():
-        other = view()
+def test_a_value_is_not_stored_though_the_newer_one_has_expired_and_was_removed(is_stored, view, clock):
+    other = view(max_entries=3)
+
+    def set_and_let_expire():
         other.set("key", "new", 1)
-        clock.advance(TICK)
+        clock.advance(60)
         assert len(other) == 0
 
-    assert not fill(meanwhile)
+    assert not is_stored(set_and_let_expire)
+    assert is_stored()
 
 
-def test_a_fill_is_refused_if_the_newer_write_was_evicted(fill, view):
-    def meanwhile():
-        other = view(max_entries=3)
-        other.set("key", "new")
-        for number in range(3):
-            other.set(f"other {number}", 0)
-        assert other.get("key") is None
-
-    assert not fill(meanwhile, max_entries=3)
-
-
-def test_a_fill_is_refused_if_many_writes_and_evictions_came_after_the_delete(fill, view):
-    def meanwhile():
-        other = view(max_entries=3)
-        other.set("key", "new")
-        other.delete("key")
-        for number in range(30):
-            other.set(f"other {number}", 0)
-        other.delete_many([f"other {number}" for number in range(30)])
-
-    assert not fill(meanwhile, max_entries=3)
-
-
-def test_a_fill_is_refused_after_a_clear(fill, view):
-    assert not fill(lambda: view().clear())
-
-
-def test_a_fill_is_refused_after_a_write_and_a_clear(fill, view):
-    def meanwhile():
-        other = view()
-        other.set("key", "new")
-        other.clear()
-
-    assert not fill(meanwhile)
-
-
-def test_a_fill_is_refused_if_the_file_was_damaged_and_replaced(fill, view, folder):
-    def meanwhile():
+def test_a_value_is_not_stored_though_the_file_with_the_newer_one_was_damaged(is_stored, view, folder):
+    def set_and_damage():
         view().set("key", "new")
         damage(folder)
         # Other processes still have the pages in memory.
         assert view().get("key") is None
 
-    assert not fill(meanwhile)
+    assert not is_stored(set_and_damage)
 
 
-def test_a_fill_is_refused_if_its_tag_was_dropped_and_its_entries_are_gone(view, clock):
-    cache, other = view(), view()
+def test_a_value_whose_tag_was_dropped_meanwhile_is_not_stored_though_the_drop_is_forgotten(
+    is_stored, view, clock, monkeypatch
+):
+    other = view(max_entries=3)
+    monkeypatch.setattr(host_core, "DROPS_KEPT", 0)
 
-    def loader():
+    def drop(is_forgotten):
         other.set("other", 1, tags=["tag"])
         other.delete_tags("tag")
-        clock.advance(TICK)
-        return "old"
+        if is_forgotten:
+            clock.advance(60)
 
-    cache.get_or_load("key", loader, tags=["tag"])
-    assert cache.get("key") is None
+    for is_forgotten in (False, True):
+        assert not is_stored(lambda is_forgotten=is_forgotten: drop(is_forgotten), tags=["tag"])
+    assert is_stored(lambda: other.delete_tags("another"), tags=["tag"])
 
 
-def test_an_evicted_entry_of_before_does_not_refuse_a_fill(view):
-    cache, other = view(max_entries=3), view(max_entries=3)
+def test_a_drop_is_remembered_for_a_minute_so_values_with_other_tags_are_stored(is_stored, view, clock):
+    other = view(max_entries=3)
+
+    def drop():
+        other.set("other", 1, tags=["tag"])
+        other.delete_tags("tag")
+        clock.advance(30)
+        assert len(other) == 0
+
+    assert is_stored(drop, tags=["another"])
+
+
+def test_a_set_and_an_add_of_a_value_whose_tag_was_dropped_since_its_miss_store_nothing(view):
+    cache, other = view(), view()
+    for store in (cache.engine.set, cache.engine.add):
+        since = write_moments.moment()
+        other.delete_tags("tag")
+        store("key", "old", None, tags=("tag",), since=since)
+        assert cache.get("key") is None
+
+
+def test_an_evicted_entry_of_before_does_not_refuse_a_value(is_stored, view):
+    other = view(max_entries=3)
     other.set("key", "older")
-    for number in range(3):
-        other.set(f"other {number}", 0)
-    assert cache.get_or_load("key", lambda: "computed") == "computed"
-    assert cache.get("key") == "computed"
+    evict(other)
+    assert is_stored()
+
+
+# Commits in progress.
+
+COMMITS = {"key": (["key"], False), "tag": (["#tag"], False), "all": ([], True)}
+
+
+@pytest.fixture
+def begin(view):
+    """Begin a commit in one more process. Return the function that ends it."""
+    return lambda names, covers_all=False: (
+        view().engine.watcher(WriteMoments, WriteMoments).begin_commit(names, covers_all=covers_all)
+    )
+
+
+@pytest.mark.parametrize("commit", COMMITS.values(), ids=COMMITS)
+@pytest.mark.parametrize("is_cleared", [False, True], ids=["one file", "a new file"])
+def test_no_value_is_stored_during_a_commit_and_the_end_of_one_leaves_the_marks_of_another(
+    begin, is_stored, view, is_cleared, commit
+):
+    end_first, end_second = begin(*commit), begin(*commit)
+    if is_cleared:
+        view().clear()
+    assert not is_stored(tags=["tag"])
+    end_second()
+    assert not is_stored(tags=["tag"])
+    end_first()
+    assert is_stored(tags=["tag"])
+
+
+@pytest.mark.parametrize("commit", COMMITS.values(), ids=COMMITS)
+def test_a_value_from_before_the_end_of_the_marks_of_a_killed_process_is_not_stored(
+    begin, is_stored, monkeypatch, commit
+):
+    monkeypatch.setattr(write_moments, "MARKED", 0)
+    # The second commit forgets the marks of the first one.
+    assert not is_stored(lambda: (begin(*commit), begin(*commit)()), tags=["tag"])
+    assert is_stored(tags=["tag"])
 
 
 def leave_no_file(folder):
@@ -135,20 +169,65 @@ def leave_nothing(folder):
         path.unlink()
 
 
-@pytest.mark.parametrize("meanwhile", [lambda folder: None, leave_no_file, leave_nothing, damage])
-def test_a_fill_is_refused_during_a_commit_that_deletes_its_key_also_in_a_new_file(view, folder, meanwhile):
-    committing = view()
-    committing.set("key", "old")
-    end = committing.engine.watcher(WriteMoments, WriteMoments).begin_commit(["key"], covers_all=False)
-    committing.delete("key")
+@pytest.mark.parametrize("meanwhile", [leave_no_file, leave_nothing, damage])
+def test_a_value_is_refused_during_a_commit_that_deletes_its_key_also_in_a_new_file(
+    begin, is_stored, view, folder, meanwhile
+):
+    view().set("key", "old")
+    end = begin(["key"])
+    view().delete("key")
     meanwhile(folder)
-    other = view()
     # Notices a damaged file.
-    other.set("another", 1)
-    assert other.get_or_load("key", lambda: "old") == "old"
-    assert other.get("key") is None
+    view().set("another", 1)
+    assert not is_stored()
     end()
-    assert other.get_or_load("key", lambda: "new") == other.get("key") == "new"
+    assert is_stored()
+
+
+@pytest.mark.parametrize("names", [["key"], ["#tag"]])
+def test_a_set_during_a_commit_counts_as_one_before_it(view, begin, names):
+    cache = view()
+    cache.set("key", "old", tags=["tag"])
+    # A commit that has deleted a pattern as well.
+    end = begin(names, covers_all=True)
+    assert not cache.set("key", "older", tags=["tag"])
+    assert cache.set("other", 1, tags=["another"])
+    end()
+    assert cache.get("key") is None
+    assert cache.get("other") == 1
+
+
+def test_a_listener_receives_the_value_that_a_set_during_a_commit_removes(view, begin):
+    removed = []
+    cache = view()
+    cache.on_removal = lambda *arguments: removed.append(arguments)
+    cache.set("key", "old")
+    begin(["key"])
+    assert not cache.set("key", "older")
+    assert removed == [("key", "old", RemovalCause.DELETED)]
+    assert cache.stats().removals["deleted"] == 1
+
+
+CHANGES = {
+    "set": lambda other: other.set("key", 1),
+    "delete": lambda other: other.delete("key"),
+    "clear": lambda other: other.clear(),
+    "drop of the tag": lambda other: other.delete_tags("tag"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_transaction_sees_the_moment_of_each_write_of_its_keys_and_tags_by_others_and_of_no_other_key(view, change):
+    moments, other = view().engine.watcher(WriteMoments, WriteMoments), view()
+    before = [*moments.last_writes(["key", "#tag"])]
+    other.set("another", 1)
+    other.delete_tags("another")
+    assert [*moments.last_writes(["key", "#tag"])] == before
+    change(other)
+    assert [*moments.last_writes(["key", "#tag"])] != before
+
+
+# New files.
 
 
 def test_a_clear_during_which_another_process_creates_a_file_leaves_no_time_without_one(view, folder, monkeypatch):

@@ -1,73 +1,44 @@
 """What operators see of a host cache, and do to it, from a process that is none of its workers."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
+from tests.host_cache.workers import MAX_BYTES, make_cache
 from tests.waiting import until
 from wheelcache.core import IMPLEMENTATION
 from wheelcache.errors import CacheClosed
-from wheelcache.host_cache.hosted_cache import HostedCache
-from wheelcache.host_cache.place import Place
+
+pytest.importorskip("wheelcache.watch")
+
 from wheelcache.watch import entry_commands, site_commands
 from wheelcache.watch.dashboard.dashboard import Dashboard
 from wheelcache.watch.dashboard.inspection import Target
 from wheelcache.watch.site import Own, Site
 
-WORKER = """
-import sys
-from tests.host_cache.test_operators import make
-cache = make(sys.argv[1])
+STORE = """
 cache.set("user:1", "one", ttl=100, tags=["users"])
 cache.set("user:2", "two", tags=["users"])
 cache.set("page:1", "x" * 500)
 assert cache.get("user:1") == "one"
-cache.get_or_load("gone", lambda: 1)
-cache.delete("gone")
 cache.engine.observed.observer.publication.run_now()
-print("done", flush=True)
-sys.stdin.read()
 """
 
-SIZE = 1 << 20
 
-
-def make(folder, **options):
-    given = {"name": "shared", "figures_dir": f"{folder}/figures", **options}
-    return HostedCache(lambda: Place(Path(folder) / "entries"), SIZE, **given)
+@pytest.fixture
+def options(tmp_path):
+    return {"name": "shared", "figures_dir": f"{tmp_path}/figures"}
 
 
 @pytest.fixture
-def worker(tmp_path):
+def other(worker, options):
     """A worker of the cache, which has stored three entries."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", WORKER, str(tmp_path)],
-        cwd=Path(__file__).parents[2],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout.readline() == "done\n"
-    yield process
-    process.kill()
-    process.communicate()
+    started = worker(**options)
+    started(STORE)
+    return started
 
 
 @pytest.fixture
-def cache(tmp_path):
-    cache = make(tmp_path)
-    yield cache
-    cache.close()
-
-
-@pytest.fixture(params=["alive", "killed"])
-def others(request, worker):
-    """The worker that has stored the entries, alive or killed: its entries are there in both cases."""
-    if request.param == "killed":
-        worker.kill()
-        worker.wait()
+def cache(folder, options, other, closed):
+    return closed(make_cache(folder, **options))
 
 
 def run(cache, action, target=None, **options):
@@ -76,7 +47,8 @@ def run(cache, action, target=None, **options):
     return [str(line) for line in report.view], report.failure
 
 
-def test_commands_read_and_delete_the_entries_themselves(others, cache):
+def test_commands_read_delete_and_clear_the_entries_of_a_worker_that_has_ended(other, cache):
+    other.kill()
     assert run(cache, "keys", "user:*") == (["user:1", "user:2"], None)
     (shown,), failure = run(cache, "get", "user:1", show_value=True)
     assert failure is None
@@ -87,10 +59,12 @@ def test_commands_read_and_delete_the_entries_themselves(others, cache):
     assert cache.get("user:2") is None
     assert run(cache, "delete", tag="users") == (["entries of the tag deleted"], None)
     assert run(cache, "keys", "*") == (["page:1"], None)
+    assert site_commands.clear([cache], "shared").view[0].startswith("'shared': removed ")
+    assert cache.keys() == []
 
 
 @pytest.mark.compiled
-def test_the_event_of_a_delete_names_the_group_of_the_key_and_never_the_key(worker, cache):
+def test_the_event_of_a_delete_names_the_group_of_the_key_and_never_the_key(cache):
     page = Dashboard("Site", lambda: [cache], lambda name: [])
     for kind, text in (("key", "user:1"), ("key", "no such entry"), ("pattern", "page:*")):
         page.inspect("shared", Target("delete", kind, text), "maria")
@@ -104,12 +78,8 @@ def test_the_event_of_a_delete_names_the_group_of_the_key_and_never_the_key(work
     ]
 
 
-def test_a_clear_takes_effect_before_the_command_ends(others, cache):
-    assert site_commands.clear([cache], "shared").view == ["'shared': removed 3 entries."]
-    assert cache.keys() == []
-
-
-def test_the_dashboard_inspects_and_clears_without_asking_a_worker(others, cache):
+def test_the_dashboard_inspects_and_clears_without_asking_a_worker(other, cache):
+    other.stop()
     dashboard = Dashboard("Site", lambda: [cache], lambda name: [])
     found = dashboard.inspect("shared", Target("find", "key", "user:1"), "an operator")
     answers = dashboard.answers(found["token"])
@@ -121,21 +91,8 @@ def test_the_dashboard_inspects_and_clears_without_asking_a_worker(others, cache
     assert cache.keys() == []
 
 
-def test_the_sums_over_all_workers_count_each_entry_once(worker, tmp_path, cache):
-    assert cache.get("user:1") == "one"
-
-    def sums():
-        cache.engine.observed.observer.publication.run_now()
-        (figures,) = Site([cache], Own.NONE).caches
-        return figures.workers, figures.stats.size, figures.stats.hits
-
-    assert until(lambda: sums() == (2, 3, 2), note=sums)
-    (figures,) = Site([cache], Own.NONE).caches
-    assert figures.memory == cache.stats().weight > 500
-    assert cache.stats().size == 3
-
-
-def test_the_bounds_apply_to_all_workers_together(worker, tmp_path, cache):
+def test_the_sums_over_all_workers_count_each_entry_once_and_the_bounds_apply_to_all_together(cache):
+    # Reading alone makes this process one of the workers.
     assert cache.get("user:1") == "one"
 
     def read():
@@ -143,22 +100,19 @@ def test_the_bounds_apply_to_all_workers_together(worker, tmp_path, cache):
         (figures,) = Site([cache], Own.NONE).caches
         return figures
 
-    assert until(lambda: (read().workers, read().stats.size) == (2, 3), note=read)
-    assert (read().max_entries, read().max_weight) == (None, SIZE)
-    assert read().fullness == cache.stats().weight / SIZE
+    assert until(lambda: (read().workers, read().stats.size, read().stats.hits) == (2, 3, 2), note=read)
+    figures = read()
+    assert figures.memory == cache.stats().weight > 500
+    assert (figures.max_entries, figures.max_weight) == (None, MAX_BYTES)
+    assert figures.fullness == cache.stats().weight / MAX_BYTES
+    assert cache.stats().size == 3
 
 
-def test_reading_alone_makes_a_process_one_of_the_workers(worker, cache, tmp_path):
-    assert cache.get("user:1") == "one"
-    assert until(lambda: next(iter(Site([make(tmp_path)], Own.NONE).caches)).workers == 2)
-
-
-def test_a_closed_cache_refuses_reads_and_keeps_the_entries_of_others(worker, tmp_path, cache):
+def test_a_closed_cache_refuses_reads_and_keeps_the_entries_of_others(other, cache):
     assert cache.get("user:1") == "one"
     cache.close()
     for call in (lambda: cache.get("user:1"), lambda: cache.set("key", 1), lambda: cache.delete("user:1")):
         with pytest.raises(CacheClosed):
             call()
-    other = make(tmp_path)
-    assert other.get("user:1") == "one"
-    other.close()
+    assert repr(cache)
+    assert other("cache.get('user:1')") == "one"

@@ -20,7 +20,7 @@ from pathlib import Path
 import psutil
 
 from tests.scripts import ROOT
-from tests.waiting import until
+from tests.waiting import until, until_waiting
 from wheelcache.host_cache.hosted_cache import HostedCache
 from wheelcache.host_cache.place import Place
 
@@ -90,7 +90,8 @@ class Master:
 class Worker:
     """A worker: ``worker("cache.get('key')")`` runs there, and returns its result.
 
-    The code finds ``cache``, and ``events``, the logged messages. ``send`` and ``answer`` are the two halves of a call.
+    The code finds ``cache``, and ``events``, the logged messages. ``begin`` calls a function in a thread, and
+    ``result`` returns its result. ``send`` and ``answer`` are the two halves of a call.
     """
 
     def __init__(self, pid, connection):
@@ -110,6 +111,11 @@ class Worker:
         result, error = self._connection.recv()
         assert error is None, error
         return result
+
+    def begins(self, code, name="it", count=1):
+        """Run code in a thread, which lives on, until it waits for another caller, and ``count`` threads do."""
+        self(f"begin(lambda: {code}, {name!r})")
+        self(f"until_waiting({count})")
 
     def stop(self):
         os.kill(self.pid, signal.SIGSTOP)
@@ -143,8 +149,18 @@ def serve(connection, folder, options):
     handler = logging.Handler()
     handler.emit = lambda record: events.append(record.getMessage())
     logging.getLogger("wheelcache").addHandler(handler)
-    names = {"cache": make_cache(folder, **options), "events": events, "os": os, "signal": signal}
-    names |= {"sys": sys, "threading": threading, "time": time}
+    results, forever = {}, threading.Event()
+
+    def begin(work, name="it"):
+        # The thread lives on, with its leases.
+        threading.Thread(target=lambda: (results.update({name: work()}), forever.wait()), daemon=True).start()
+
+    def result(name="it"):
+        assert until(lambda: name in results)
+        return results.pop(name)
+
+    names = {"cache": make_cache(folder, **options), "events": events, "os": os, "signal": signal, "begin": begin}
+    names |= {"sys": sys, "threading": threading, "time": time, "until_waiting": until_waiting, "result": result}
     while (code := connection.recv()) is not None:
         try:
             try:

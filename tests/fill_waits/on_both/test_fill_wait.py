@@ -1,7 +1,12 @@
 """fill_wait: which calls take, fill and give up a lease, and which keys are waited for. Leases are the engine's."""
 
+from fractions import Fraction
+from types import MappingProxyType
+
 import pytest
 
+from tests.backends.adapter import names
+from tests.backends.on_django import OnDjango
 from tests.caches import is_leased
 from tests.waiting import PATIENCE, until, until_waiting, waiting
 from wheelcache.runtime.request_scope import end_request
@@ -18,21 +23,27 @@ def cache(make):
     return make(fill_wait=LONG)
 
 
+def leased(cache, *keys):
+    """Return the keys that the running thread must fill."""
+    return [key for key in keys if is_leased(cache.engine, cache.key(key))]
+
+
 TAKES = "a number of seconds >= 0, or a dict of 'pages', 'fragments' and key prefixes (strings) to such numbers"
 
 # Wrong values, and the part that the error shows: the number, for a dict with a wrong number.
 WRONG = [
-    *((wrong, wrong) for wrong in (-1, "5", None, True, False, NAN, INF, 10**400, [5], ("a", 5))),
-    *(({"right": 5, "wrong": wrong}, wrong) for wrong in (-1, "5", None, True, {}, NAN, INF, [5])),
-    *((wrong, wrong) for wrong in ({1: 5}, {None: 5}, {b"a": 5}, {"a": 5, ("b",): 5})),
+    *((wrong, wrong) for wrong in (-1, "5", None, True, False, NAN, INF, 10**400, [5])),
+    *(({"right": 5, "wrong": wrong}, wrong) for wrong in (-1, None, True, {}, INF)),
+    *((wrong, wrong) for wrong in ({1: 5}, {"a": 5, ("b",): 5})),
 ]
 
 
-def test_a_wrong_fill_wait_is_an_error_that_names_it_and_what_it_takes_and_got(adapter):
+@pytest.mark.parametrize("option", ["fill_wait", "grace"])
+def test_a_wrong_number_of_seconds_is_an_error_that_names_the_option_what_it_takes_and_got(adapter, option):
     for wrong, shown in WRONG:
         with pytest.raises(adapter.refused) as refused:
-            adapter.make(fill_wait=wrong)
-        for part in (adapter.spelled("fill_wait"), TAKES, f"not {repr(shown)[:200]}"):
+            adapter.make(**{"fill_wait": 5, option: wrong})
+        for part in (adapter.spelled(option), TAKES, f"not {repr(shown)[:200]}"):
             assert part in str(refused.value)
 
 
@@ -41,7 +52,31 @@ def test_without_fill_wait_no_caller_has_a_lease(make, off):
     cache = make(fill_wait=off)
     for key in ("key", "views.decorators.cache.cache_page", "view/", "template.cache.", "_template_fragment_cache_"):
         assert cache.get(key) is None
-        assert not is_leased(cache.engine, cache.key(key))
+        assert leased(cache, key) == []
+
+
+@pytest.mark.parametrize("waits", [0.5, Fraction(1, 3), {"k": 5}, MappingProxyType({"key": 5, "k": 0})], ids=str)
+def test_any_real_number_and_any_mapping_is_taken(make, waits):
+    cache = make(fill_wait=waits)
+    cache.get("key")
+    assert leased(cache, "key") == ["key"]
+
+
+def test_waits_that_mean_the_same_share_a_store_of_django():
+    name = next(names)
+
+    def stores(*given):
+        return {id(OnDjango.make(name, fill_wait=waits).backend.store) for waits in given}
+
+    alike = [{"a": 1, "b": 2, "long": 3}, {"long": 3.0, "a": 1.0, "b": 2}]
+    default = OnDjango.make(name).backend.store
+    assert stores({"fragments": 5, "pages": 5.0}) == {id(default)}
+    assert len(stores(*alike)) == len(stores(5, {"": 5.0})) == len(stores(0, {"a": 0}, {})) == 1
+    assert len(stores(alike[0], 5, 0)) == 3
+    stores(1, {"a": 1})
+    for wrong in (True, {"a": True}):
+        with pytest.raises(OnDjango.refused, match="FILL_WAIT"):
+            stores(wrong)
 
 
 def test_of_the_prefixes_of_a_key_the_longest_says_how_long_is_waited(make, in_thread, clock):
@@ -62,7 +97,6 @@ def test_of_the_prefixes_of_a_key_the_longest_says_how_long_is_waited(make, in_t
 
 FILLS = {
     "set": lambda cache: cache.set("key", [1]),
-    "set for ever": lambda cache: cache.set("key", [1], None),
     "set that soon expires": lambda cache: cache.set("key", [1], 0.001),
     "add": lambda cache: cache.add("key", [1]),
     "set_many": lambda cache: cache.set_many({"other": 1, "key": [1]}),
@@ -84,29 +118,53 @@ def test_all_waiters_get_what_is_set_each_its_own(cache, in_thread, fill, by_ano
     values = [waiter.result(PATIENCE) for waiter in waiters]
     assert values == [[1], [1]]
     assert values[0] is not values[1]
-    assert not is_leased(cache.engine, cache.key("key"))
+    assert leased(cache, "key") == []
 
 
 @pytest.mark.parametrize("value", [None, [], "x" * 3000], ids=["none", "empty", "too big"])
 def test_a_none_and_a_value_that_is_too_big_are_values_for_waiters(make, in_thread, value):
     cache = make(fill_wait=LONG, max_bytes=2000)
     cache.get("key")
-    waiter = in_thread(lambda: (cache.get("key"), is_leased(cache.engine, cache.key("key"))))
+    waiter = in_thread(lambda: (cache.get("key"), leased(cache, "key")))
     until_waiting()
     cache.set("key", value)
-    assert waiter.result(PATIENCE) == (value, False)
+    assert waiter.result(PATIENCE) == (value, [])
     if not value:
         # A hit takes no lease.
         assert cache.get("key") == value
         assert cache.has("key")
-        assert not is_leased(cache.engine, cache.key("key"))
+        assert leased(cache, "key") == []
 
 
-def check_that_one_waiter_goes_on(cache, give_up, in_thread):
-    """Check that a waiter gets the lease if ``give_up(cache)`` gives it up, which another caller cannot do."""
+def test_a_later_set_by_a_caller_that_waited_is_no_computation(cache, in_thread):
+    cache.get("key")
+    waiter = in_thread(lambda: (cache.get("key"), cache.set("key", "changed")))
+    until_waiting()
+    cache.set("key", "computed")
+    assert waiter.result(PATIENCE) == ("computed", None)
+    assert cache.engine.stats().loads == 1
+
+
+GIVES_UP = {
+    "delete": lambda cache: cache.delete("key"),
+    "delete_many": lambda cache: cache.delete_many(["other", "key"]),
+    "set that is over at once": lambda cache: cache.set("key", 1, -1),
+    "add that is over at once": lambda cache: cache.add("key", 1, -1),
+    "set_many that is over at once": lambda cache: cache.set_many({"key": 1}, -1),
+    "touch that is over at once": lambda cache: (
+        cache.touch("key", 0) if hasattr(cache, "touch") else cache.delete("key")
+    ),
+    "the end of the request": lambda cache: end_request(),
+}
+
+
+@pytest.mark.pairs(full="adapter", of="adapter")
+@pytest.mark.parametrize("give_up", GIVES_UP.values(), ids=GIVES_UP)
+def test_when_the_holder_gives_up_one_of_the_waiters_goes_on(cache, in_thread, give_up):
     cache.get("key")
     waiters = [in_thread(cache.get, "key") for _ in range(2)]
     until_waiting(2)
+    # Another caller cannot give it up.
     in_thread(give_up, cache).result(PATIENCE)
     assert waiting() == 2
     give_up(cache)
@@ -116,26 +174,23 @@ def check_that_one_waiter_goes_on(cache, give_up, in_thread):
     assert sorted(str(waiter.result(PATIENCE)) for waiter in waiters) == ["None", "filled"]
 
 
-GIVES_UP = {
-    "delete": lambda cache: cache.delete("key"),
-    "delete_many": lambda cache: cache.delete_many(["other", "key"]),
-    "set that is over at once": lambda cache: cache.set("key", 1, -1),
-    "add that is over at once": lambda cache: cache.add("key", 1, -1),
-    "set_many that is over at once": lambda cache: cache.set_many({"key": 1}, -1),
-}
-
-
-@pytest.mark.pairs(full="adapter", of="adapter")
-@pytest.mark.parametrize("give_up", GIVES_UP.values(), ids=GIVES_UP)
-def test_when_the_holder_gives_up_one_of_the_waiters_goes_on(cache, in_thread, give_up):
-    check_that_one_waiter_goes_on(cache, give_up, in_thread)
+def test_a_value_that_is_outdated_when_it_is_set_ends_the_lease(cache, in_thread):
+    assert cache.get("k") is None
+    waiter = in_thread(cache.get, "k", "computes it now")
+    until_waiting()
+    in_thread(cache.backend.delete_tags, "a").result(PATIENCE)
+    cache.backend.set("k", "outdated", tags=["a"])
+    still_leased = leased(cache, "k")
+    # If the lease had not ended, the waiter would wait for its end.
+    end_request()
+    assert waiter.result(PATIENCE) == "computes it now"
+    assert not still_leased
 
 
 ASKS = {
     "has": lambda cache: cache.has("key"),
     "get_many": lambda cache: cache.get_many(["key", "other"]),
     "add": lambda cache: cache.add("key", 1),
-    "set": lambda cache: cache.set("key", 1),
     "set_many": lambda cache: cache.set_many({"key": 1}),
     "delete": lambda cache: cache.delete("key"),
     "delete_many": lambda cache: cache.delete_many(["key"]),
@@ -144,27 +199,13 @@ ASKS = {
 }
 
 
-def test_a_value_that_is_outdated_when_it_is_set_ends_the_lease(make, in_thread):
-    cache = make(name="lease of an outdated value", fill_wait=LONG)
-    assert cache.get("k") is None
-    waiter = in_thread(cache.get, "k", "computes it now")
-    until_waiting()
-    in_thread(cache.backend.delete_tags, "a").result(PATIENCE)
-    cache.backend.set("k", "outdated", tags=["a"])
-    still_leased = is_leased(cache.engine, cache.key("k"))
-    # If the lease had not ended, the waiter would wait for its end.
-    end_request()
-    assert waiter.result(PATIENCE) == "computes it now"
-    assert not still_leased
-
-
 @pytest.mark.pairs(full="adapter", of="adapter")
 @pytest.mark.parametrize("ask", ASKS.values(), ids=ASKS)
 def test_only_get_takes_a_lease_and_only_get_waits_for_one(cache, in_thread, ask):
     ask(cache)
-    assert not is_leased(cache.engine, cache.key("key"))
+    assert leased(cache, "key") == []
     cache.delete("key")
     cache.get("key")
-    assert is_leased(cache.engine, cache.key("key"))
+    assert leased(cache, "key") == ["key"]
     in_thread(ask, cache).result(PATIENCE)
     assert cache.engine.stats().coalesced == 0

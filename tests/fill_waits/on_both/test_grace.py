@@ -20,62 +20,62 @@ def cache(make, clock):
     return make(fill_wait=LONG, grace=GRACE)
 
 
+@pytest.fixture
 def expired(cache, clock):
-    """Let the value of "key" expire."""
+    """The cache, in which the value of "key" has just expired."""
     cache.set("key", OLD, TTL)
     assert cache.get("key") == OLD
     clock.advance(TTL)
+    return cache
 
 
-# The option.
+def wait_for_new(cache, in_thread, ask=None):
+    """Check that a caller waits for the new value."""
+    asking = in_thread(ask or (lambda: cache.get("key")))
+    until_waiting()
+    cache.set("key", NEW)
+    assert asking.result(PATIENCE) == NEW
+
+
+REFUSED = [
+    {"grace": {"page:": 5}},
+    {"grace": 5, "fill_wait": 0},
+    {"grace": {"page:": 5}, "fill_wait": {"other:": 5}},
+    {"grace": {"page:": 5}, "fill_wait": {"": 0, "page:": 0, "other": 5}},
+]
+ACCEPTED = [
+    {"grace": 0, "fill_wait": 0},
+    {"grace": 5},
+    {"grace": {"pages": 5}},
+    {"grace": {"a": 0}, "fill_wait": {"b": 5}},
+    {"grace": 5, "fill_wait": {"page:": 5}},
+    {"grace": {"page:": 5}, "fill_wait": 5},
+]
 
 
 def test_grace_needs_a_fill_wait_for_some_of_its_keys(adapter, make):
-    for options in (
-        {"grace": {"page:": 5}},
-        {"grace": 5, "fill_wait": 0},
-        {"grace": {"page:": 5}, "fill_wait": {"other:": 5}},
-        {"grace": {"page:": 5}, "fill_wait": {"": 0, "page:": 0, "other": 5}},
-    ):
+    for options in REFUSED:
         with pytest.raises(adapter.refused) as refused:
             make(**options)
         assert f"{adapter.spelled('grace')}" in str(refused.value)
         assert f"needs {adapter.spelled('fill_wait')}" in str(refused.value)
-    for options in (
-        {"grace": 0, "fill_wait": 0},
-        {"grace": 5},
-        {"grace": {"pages": 5}},
-        {"grace": {"a": 0}, "fill_wait": {"b": 5}},
-        {"grace": 5, "fill_wait": {"page:": 5}},
-        {"grace": {"page:": 5}, "fill_wait": 5},
-    ):
+    for options in ACCEPTED:
         make(**options)
-
-
-@pytest.mark.pairs(full="adapter", of="adapter")
-@pytest.mark.parametrize("wrong", [-1, "5", None, True, float("nan"), float("inf"), {1: 5}, {"a": -1}], ids=repr)
-def test_a_wrong_grace_is_an_error_that_names_it_and_the_values_that_it_accepts(adapter, make, wrong):
-    with pytest.raises(
-        adapter.refused, match="a number of seconds >= 0, or a dict of 'pages', 'fragments' and key prefixes"
-    ) as refused:
-        make(fill_wait=5, grace=wrong)
-    assert adapter.spelled("grace") in str(refused.value)
 
 
 def test_the_longest_prefix_of_a_key_decides_and_keys_without_a_wait_have_no_grace(make, clock, in_thread):
     cache = make(fill_wait={"": LONG, "flag": 0}, grace={"page:": GRACE, "page:new:": 0, "flag": GRACE})
-    keys = {"page:1": True, "page:new:1": False, "flag": False, "other": False}
+    keys = {"page:1": OLD, "page:new:1": NEW, "flag": None, "other": NEW}
     for key in keys:
         cache.set(key, OLD, TTL)
-    assert cache.get_many(keys) == dict.fromkeys(keys, OLD)
     clock.advance(TTL)
-    for key, is_returned in keys.items():
+    for key, found in keys.items():
         assert cache.get(key) is None
         asking = in_thread(cache.get, key)
-        if not is_returned and key != "flag":
+        if found == NEW:
             until_waiting()
             cache.set(key, NEW)
-        assert asking.result(PATIENCE) == {"flag": None, "page:1": OLD}.get(key, NEW)
+        assert asking.result(PATIENCE) == found
 
 
 # Callers of get.
@@ -109,134 +109,111 @@ def test_the_first_get_after_the_end_misses_and_the_others_get_the_old_value_unt
     assert (stats.groups[""].hits, stats.groups[""].stale_hits) == (stats.hits, 3)
 
 
-def test_a_caller_that_may_not_wait_gets_the_old_value_too(cache, clock, in_thread):
-    expired(cache, clock)
-    cache.get("key")
+def test_a_caller_that_may_not_wait_gets_the_old_value_too(expired, in_thread):
+    expired.get("key")
 
     def ask_as_holder_of_another_lease():
-        assert cache.get("another") is None
-        return cache.get("key")
+        assert expired.get("another") is None
+        return expired.get("key")
 
     assert in_thread(ask_as_holder_of_another_lease).result(PATIENCE) == OLD
 
 
-def test_after_its_grace_the_old_value_is_gone(cache, clock, in_thread):
-    expired(cache, clock)
-    cache.get("key")
+def test_after_its_grace_the_old_value_is_gone_and_has_left_the_memory(expired, clock, in_thread):
+    expired.get("key")
     clock.advance(GRACE - 0.5)
-    assert in_thread(cache.get, "key").result(PATIENCE) == OLD
+    assert in_thread(expired.get, "key").result(PATIENCE) == OLD
+    assert len(expired.engine) == 1
     clock.advance(0.5)
-    asking = in_thread(cache.get, "key")
-    until_waiting()
-    cache.set("key", NEW)
-    assert asking.result(PATIENCE) == NEW
-    assert cache.engine.stats().stale_hits == 1
+    wait_for_new(expired, in_thread)
+    assert expired.engine.stats().stale_hits == 1
+    expired.set("key", OLD, TTL)
+    clock.advance(TTL + GRACE + expired.lag)
+    assert len(expired.engine) == 0
 
 
 def test_an_old_value_whose_grace_is_longer_is_returned_only_for_the_grace_of_the_option(cache, clock, in_thread):
     cache.load("key", lambda: OLD, TTL, grace=10 * GRACE)
     clock.advance(TTL + GRACE)
     cache.get("key")
-    asking = in_thread(cache.get, "key")
-    until_waiting()
-    cache.set("key", NEW)
-    assert asking.result(PATIENCE) == NEW
+    wait_for_new(cache, in_thread)
 
 
-FAILS = {
-    "delete of another key": lambda cache: (cache.delete("other"), end_request()),
-    "end of the request": lambda cache: end_request(),
-}
-
-
-@pytest.mark.parametrize("fail", FAILS.values(), ids=FAILS)
 def test_if_the_caller_that_computes_fails_the_next_computes_and_the_others_continue_with_the_old_value(
-    cache, clock, in_thread, fail
+    expired, in_thread
 ):
-    expired(cache, clock)
-    holder = in_thread(lambda: (cache.get("key"), fail(cache)))
-    assert holder.result(PATIENCE)[0] is None
-    assert cache.get("key") is None
-    assert [in_thread(cache.get, "key").result(PATIENCE) for _ in range(2)] == [OLD, OLD]
+    assert in_thread(lambda: (expired.get("key"), end_request())).result(PATIENCE)[0] is None
+    assert expired.get("key") is None
+    assert [in_thread(expired.get, "key").result(PATIENCE) for _ in range(2)] == [OLD, OLD]
 
 
 def test_after_the_fill_wait_the_next_caller_computes(make, clock, in_thread):
     cache = make(fill_wait=5, grace=GRACE)
-    expired(cache, clock)
+    cache.set("key", OLD, TTL)
+    clock.advance(TTL)
     cache.get("key")
-    clock.advance(5)
-    assert in_thread(lambda: (cache.get("key"), is_leased(cache.engine, cache.key("key")))).result(PATIENCE) == (
-        None,
-        True,
-    )
+    ask = lambda: (cache.get("key"), is_leased(cache.engine, cache.key("key")))  # noqa: E731
+    clock.advance(4.9)
+    assert in_thread(ask).result(PATIENCE) == (OLD, False)
+    clock.advance(0.1)
+    assert in_thread(ask).result(PATIENCE) == (None, True)
 
 
 # Loaders.
 
 
-def start_loading(cache, in_thread, value, **given):
+@pytest.fixture
+def start_loading(cache, in_thread):
     """Start a load of "key" in another thread. Return a function that ends it and returns its result."""
-    began, may_end = threading.Event(), threading.Event()
 
-    def compute():
-        began.set()
-        assert may_end.wait(PATIENCE)
-        return value()
+    def start(value):
+        began, may_end = threading.Event(), threading.Event()
 
-    loading = in_thread(cache.load, "key", compute, TTL, **given)
-    assert began.wait(PATIENCE)
+        def compute():
+            began.set()
+            assert may_end.wait(PATIENCE)
+            return value()
 
-    def end():
-        may_end.set()
-        return loading.result(PATIENCE)
+        loading = in_thread(cache.load, "key", compute, TTL)
+        assert began.wait(PATIENCE)
+        return lambda: (may_end.set(), loading.result(PATIENCE))[1]
 
-    return end
+    return start
 
 
-def test_while_one_caller_loads_an_expired_value_the_others_get_the_old_one(cache, clock, in_thread):
-    assert cache.load("key", lambda: OLD, TTL) == cache.get("key") == OLD
-    clock.advance(TTL)
-    end = start_loading(cache, in_thread, lambda: NEW)
+def test_while_one_caller_loads_an_expired_value_the_others_get_the_old_one(expired, start_loading):
+    end = start_loading(lambda: NEW)
     for _ in range(2):
-        assert cache.load("key", None, TTL) == OLD
+        assert expired.load("key", None, TTL) == OLD
     assert end() == NEW
-    assert cache.load("key", None, TTL) == NEW
-    assert cache.engine.stats().stale_hits == 2
+    assert expired.load("key", None, TTL) == NEW
+    assert expired.engine.stats().stale_hits == 2
 
 
-def test_a_load_that_fails_leaves_the_old_value_to_the_others_while_the_next_caller_loads(cache, clock, in_thread):
-    expired(cache, clock)
+@pytest.mark.parametrize("options", [{}, {"load_timeout": PATIENCE}], ids=["here", "in the background"])
+def test_a_load_that_fails_leaves_the_old_value_to_the_others_while_the_next_caller_loads(
+    expired, start_loading, options
+):
     with pytest.raises(ZeroDivisionError):
-        start_loading(cache, in_thread, lambda: 1 // 0)()
-    end = start_loading(cache, in_thread, lambda: NEW)
-    assert cache.load("key", None, TTL) == OLD
+        expired.load("key", lambda: 1 // 0, TTL, **options)
+    end = start_loading(lambda: NEW)
+    assert expired.load("key", None, TTL) == OLD
     assert end() == NEW
 
 
-def test_a_load_that_fails_in_the_background_leaves_the_old_value_too(cache, clock, in_thread):
-    expired(cache, clock)
-    with pytest.raises(ZeroDivisionError):
-        cache.load("key", lambda: 1 // 0, TTL, load_timeout=PATIENCE)
-    end = start_loading(cache, in_thread, lambda: NEW)
-    assert cache.load("key", None, TTL) == OLD
-    assert end() == NEW
-
-
-def test_a_value_that_is_deleted_while_it_is_loaded_is_not_returned_to_later_callers(cache, clock, in_thread):
-    expired(cache, clock)
-    end = start_loading(cache, in_thread, lambda: NEW)
-    cache.delete("key")
-    asking = in_thread(cache.load, "key", lambda: NEW, TTL)
+def test_a_value_that_is_deleted_while_it_is_loaded_is_not_returned_to_later_callers(expired, start_loading, in_thread):
+    end = start_loading(lambda: NEW)
+    expired.delete("key")
+    asking = in_thread(expired.load, "key", lambda: NEW, TTL)
     until_waiting()
     assert end() == asking.result(PATIENCE) == NEW
-    assert cache.engine.stats().stale_hits == 0
+    assert expired.engine.stats().stale_hits == 0
 
 
 def test_the_grace_of_a_call_replaces_that_of_the_option(cache, clock):
     cache.load("key", lambda: OLD, TTL, grace=GRACE / 3)
     clock.advance(TTL + GRACE / 2)
     assert len(cache.engine) == 0
-    assert cache.load("key", lambda: NEW, TTL) == NEW
 
 
 # A deleted value is never returned.
@@ -250,61 +227,37 @@ DELETES = {
 
 
 @pytest.mark.parametrize("delete", DELETES.values(), ids=DELETES)
-def test_a_deleted_value_is_never_returned(cache, clock, in_thread, delete):
-    expired(cache, clock)
-    cache.get("key")
-    in_thread(delete, cache).result(PATIENCE)
-    asking = in_thread(cache.get, "key")
+def test_a_deleted_value_is_never_returned(expired, in_thread, delete):
+    expired.get("key")
+    in_thread(delete, expired).result(PATIENCE)
+    asking = in_thread(expired.get, "key")
     until_waiting()
     # Otherwise a tier would not keep a value whose computation began before the delete.
-    assert cache.get("key") is None
-    cache.set("key", NEW)
+    assert expired.get("key") is None
+    expired.set("key", NEW)
     assert asking.result(PATIENCE) == NEW
-    assert cache.engine.stats().stale_hits == 0
+    assert expired.engine.stats().stale_hits == 0
 
 
 # All other calls.
 
 
-def test_for_every_other_call_a_value_in_its_grace_has_expired(cache, clock, in_thread):
-    expired(cache, clock)
-    cache.get("key")
+def test_for_every_other_call_a_value_in_its_grace_has_expired(expired, in_thread):
+    expired.get("key")
 
     def look():
-        return (
-            cache.has("key"),
-            cache.get_many(["key"]),
-            cache.delete("another"),
-            cache.touch("key", TTL) if hasattr(cache, "touch") else False,
-        )
+        touched = expired.touch("key", TTL) if hasattr(expired, "touch") else False
+        return expired.has("key"), expired.get_many(["key"]), touched
 
-    assert in_thread(look).result(PATIENCE) == (False, {}, False, False)
-    assert in_thread(cache.load, "key", lambda: NEW).result(PATIENCE) == NEW
+    assert in_thread(look).result(PATIENCE) == (False, {}, False)
+    assert expired.delete("key") is False
+    assert len(expired.engine) == 0
 
 
-def test_add_stores_over_an_old_value_and_what_it_stores_has_no_grace(cache, clock, in_thread):
+def test_add_stores_over_an_old_value_and_what_it_stores_has_no_grace(expired, clock, in_thread):
     """Locks, rate limits and one-time codes keep their timeouts exactly."""
-    expired(cache, clock)
-    assert cache.add("key", NEW, TTL)
-    assert cache.get("key") == NEW
+    assert expired.add("key", NEW, TTL)
+    assert expired.get("key") == NEW
     clock.advance(TTL)
-    assert cache.get("key") is None
-    asking = in_thread(cache.get, "key")
-    until_waiting()
-    cache.delete("key")
-    assert asking.result(PATIENCE) is None
-
-
-def test_a_delete_of_a_value_in_its_grace_reports_that_there_was_none(cache, clock):
-    expired(cache, clock)
-    assert cache.delete("key") is False
-    assert len(cache.engine) == 0
-
-
-def test_old_values_stay_in_memory_for_the_grace_and_no_longer(cache, clock):
-    expired(cache, clock)
-    assert len(cache.engine) == 1
-    clock.advance(GRACE - 1)
-    assert len(cache.engine) == 1
-    clock.advance(1 + cache.lag)
-    assert len(cache.engine) == 0
+    assert expired.get("key") is None
+    wait_for_new(expired, in_thread)

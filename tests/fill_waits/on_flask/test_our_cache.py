@@ -1,4 +1,4 @@
-"""``previous`` and KEEP in functions that ``wheelcache.flask_backend.Cache`` memoizes."""
+"""Expired values of functions that ``wheelcache.flask_backend.Cache`` memoizes: old ones, ``previous`` and KEEP."""
 
 import asyncio
 
@@ -6,6 +6,8 @@ import flask
 import pytest
 from flask_caching.backends import NullCache, SimpleCache
 
+from tests.flask_backend.slow import Slow, in_app
+from tests.waiting import PATIENCE, until
 from wheelcache import KEEP
 from wheelcache.flask_backend import Cache
 
@@ -13,19 +15,41 @@ TTL, GRACE = 60, 30
 
 
 @pytest.fixture
-def cache(make_app, clock):
+def site(make_app, clock):
+    """An app with our cache: ``app, cache``."""
     app, cache = make_app(Cache(), CACHE_OPTIONS={"fill_wait": 1000, "grace": GRACE})
     with app.app_context():
-        yield cache
+        yield app, cache
 
 
-def in_task(function):
-    """Return a function that calls ``function``, which is made async, in a task."""
+@pytest.fixture
+def cache(site):
+    return site[1]
 
-    async def call(*args):
-        return await function(*args)
 
-    return lambda *args: asyncio.run(call(*args))
+DELETES = {
+    "delete_memoized": lambda cache, load: cache.delete_memoized(load),
+    "delete_memoized of one value": lambda cache, load: cache.delete_memoized(load, 1),
+    "clear": lambda cache, load: cache.clear(),
+}
+
+
+@pytest.mark.parametrize("delete", DELETES.values(), ids=DELETES)
+def test_a_deleted_value_is_not_returned_while_another_caller_computes(site, clock, in_thread, delete):
+    app, cache = site
+    slow = Slow()
+    slow.may_return.set()
+    load = cache.memoize(TTL)(lambda number: slow())
+    assert [load(1), load(1)] == ["value 1"] * 2
+    clock.advance(TTL)
+    slow.may_return.clear()
+    computing = in_thread(in_app(app, load, 1))
+    assert until(lambda: slow.count == 2)
+    delete(cache, load)
+    waiting = in_thread(in_app(app, load, 1))
+    slow.may_return.set()
+    assert computing.result(PATIENCE) == "value 2"
+    assert waiting.result(PATIENCE) != "value 1"
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["function", "async function"])
@@ -42,24 +66,30 @@ def test_a_function_receives_a_copy_of_the_previous_value_and_may_keep_it(cache,
     async def aload(key, *, previous):
         return load(key, previous=previous)
 
-    ask = in_task(cache.memoize(TTL)(aload)) if is_async else cache.memoize(TTL)(load)
+    memoized = cache.memoize(TTL)(aload if is_async else load)
+
+    async def in_task(key):
+        return await memoized(key)
+
+    ask = (lambda key: asyncio.run(in_task(key))) if is_async else memoized
     assert ask("a") == ["a", "new"]
-    assert ask("b") == ["b", "new"]
     clock.advance(TTL)
     assert ask("a") == ["a", "new"]
     clock.advance(TTL - 1)
     assert ask("a") == ["a", "new"]
-    assert received == [None, None, ["a", "new", "changed"]]
+    assert received == [None, ["a", "new", "changed"]]
     clock.advance(1 + GRACE)
     assert ask("a") == ["a", "new"]
-    assert received[3:] == [None]
+    assert received[2:] == [None]
 
 
-def test_a_forced_update_receives_the_present_value(cache):
+def test_a_forced_update_receives_the_present_value_and_a_call_that_bypasses_the_cache_none(cache):
     load = cache.memoize(TTL, forced_update=lambda *args: True)(lambda key, *, previous=None: [key, previous])
     assert load("a") == ["a", None]
     assert load("a") == ["a", ["a", None]]
     cache.delete_memoized(load, "a")
+    assert load("a") == ["a", None]
+    load = cache.memoize(TTL, unless=lambda *args: True)(lambda key, *, previous: [key, previous])
     assert load("a") == ["a", None]
 
 
@@ -81,16 +111,6 @@ def test_callers_do_not_pass_the_previous_value_and_other_parameters_of_that_nam
 def test_without_a_backend_of_this_package_there_is_no_previous_value(backend):
     app = flask.Flask(__name__)
     cache = Cache(app, config={"CACHE_TYPE": backend.__name__, "CACHE_NO_NULL_WARNING": True})
-    calls = []
-    load = cache.memoize(TTL)(lambda key, *, previous: calls.append(key) or [key, previous])
+    load = cache.memoize(TTL)(lambda key, *, previous: [key, previous])
     with app.app_context():
         assert load("a") == load("a") == ["a", None]
-        cache.delete_memoized(load, "a")
-        before = len(calls)
-        assert load("a") == ["a", None]
-    assert len(calls) == before + 1
-
-
-def test_a_call_that_bypasses_the_cache_receives_none(cache):
-    load = cache.memoize(TTL, unless=lambda *args: True)(lambda key, *, previous: [key, previous])
-    assert load("a") == ["a", None]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import flask
 
-from tests.servers.host_runs import note_run
+from tests.host_cache.servers.runs import note_run
 from wheelcache.flask_backend import Cache
 
 application = flask.Flask("site")

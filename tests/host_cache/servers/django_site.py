@@ -9,7 +9,7 @@ from pathlib import Path
 import django
 from django.conf import settings
 
-from tests.servers.host_runs import note_run
+from tests.host_cache.servers.runs import note_run
 
 settings.configure(
     ALLOWED_HOSTS=["*"],

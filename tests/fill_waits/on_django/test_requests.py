@@ -1,0 +1,193 @@
+"""FILL_WAIT in Django: keys, coroutines, and requests of ASGI. ``on_both`` tests what both frameworks do."""
+
+import asyncio
+from contextvars import copy_context
+
+import pytest
+from asgiref.sync import ThreadSensitiveContext, sync_to_async
+from django.core.cache import CacheKeyWarning
+from django.core.signals import request_finished
+
+from tests.caches import is_leased
+from tests.engines import engine
+from tests.waiting import PATIENCE, auntil_waiting, until_waiting
+
+LONG = 1000
+"""Seconds of a FILL_WAIT that ends after any test: a result within PATIENCE did not wait for it."""
+
+
+@pytest.fixture
+def cache(make):
+    return make({"FILL_WAIT": LONG})
+
+
+def test_a_prefix_is_of_the_key_as_the_caller_writes_it_and_versions_are_apart(make):
+    cache = make({"FILL_WAIT": {"page:": LONG, "7": LONG, ":1:": LONG}}, KEY_PREFIX="site", VERSION=3)
+    for key, waits in (("page:1", True), (71, True), ("site:3:page:1", False)):
+        cache.get(key)
+        assert is_leased(engine(cache), f"site:3:{key}") is waits
+    cache.get("page:2", version=2)
+    assert is_leased(engine(cache), "site:2:page:2")
+    assert not is_leased(engine(cache), "site:3:page:2")
+
+
+@pytest.mark.filterwarnings("ignore::django.core.cache.CacheKeyWarning")
+@pytest.mark.parametrize("function", [{}, {"KEY_FUNCTION": lambda key, prefix, version: str(key)[::-1]}])
+def test_any_key_may_be_waited_for(make, in_thread, function):
+    cache = make({"FILL_WAIT": LONG}, **function)
+    keys = ["with space", "x" * 300, 7, ("a", 1), "é", ""]
+    for key in keys:
+        cache.get(key)
+    waiters = [in_thread(cache.get, key) for key in keys]
+    until_waiting(len(keys))
+    cache.set_many(dict.fromkeys(keys, "value"))
+    assert [waiter.result(PATIENCE) for waiter in waiters] == ["value"] * len(keys)
+
+
+# Coroutines, and requests of ASGI
+
+
+def run(coroutine):
+    async def in_time():
+        async with asyncio.timeout(PATIENCE):
+            return await coroutine
+
+    return asyncio.run(in_time())
+
+
+def test_of_all_tasks_that_miss_together_one_goes_on_and_each_and_a_thread_gets_a_value_of_its_own(cache, in_thread):
+    misses, threads = [], []
+
+    async def ask():
+        value = await cache.aget("key")
+        if value is None:
+            misses.append(1)
+            threads.append(in_thread(cache.get, "key"))
+            await auntil_waiting(20)
+            value = ["computed"]
+            await cache.aset("key", value)
+        return value
+
+    async def use():
+        values = await asyncio.gather(*(ask() for _ in range(20)))
+        return [*values, threads[0].result(PATIENCE)]
+
+    values = run(use())
+    assert values == [["computed"]] * 21
+    assert len(misses) == 1
+    assert len(set(map(id, values))) == 21
+
+
+def test_aget_hits_and_misses_as_get_does(make):
+    cache = make({"FILL_WAIT": {"waits": LONG}})
+    asked = {("waits", "default"): None, ("other",): [1], ("missing",): None, ("waits missing", "default"): "default"}
+
+    async def use():
+        await cache.aset_many({"waits": None, "other": [1]})
+        await cache.aset("waits", 2, version=2)
+        assert await cache.aget("waits", version=2) == 2
+        return [await cache.aget(*arguments) for arguments in asked]
+
+    with pytest.warns(CacheKeyWarning):
+        assert run(use()) == list(asked.values())
+    stats = engine(cache).stats()
+    assert (stats.hits, stats.misses) == (3, 2)
+
+
+def test_with_grace_tasks_get_the_old_value_while_one_of_them_computes(make, clock):
+    cache = make({"FILL_WAIT": LONG, "GRACE": 30})
+    cache.set("key", "old", 60)
+    clock.advance(60)
+
+    async def use():
+        # This task computes.
+        assert await cache.aget("key") is None
+        ask = lambda: asyncio.create_task(cache.aget("key"), context=copy_of_a_request)  # noqa: E731
+        found = await asyncio.gather(*(ask() for _ in range(20)))
+        # A synchronous call in the loop never waits.
+        found.append(copy_of_a_request.run(cache.get, "key"))
+        await cache.aset("key", "new")
+        return found, await cache.aget("key")
+
+    copy_of_a_request = copy_context()
+    assert run(use()) == (["old"] * 21, "new")
+
+
+def in_a_request(function):
+    """Run ``function()`` in a thread, as Django's ASGI handler runs a sync view, and end the request."""
+
+    async def request():
+        async with ThreadSensitiveContext():
+            # A task, whose context the rest of the request does not see: neither does Django's handler.
+            await asyncio.create_task(sync_to_async(function)())
+            await sync_to_async(request_finished.send)(sender=None)
+
+    asyncio.run(request())
+
+
+def test_what_a_thread_holds_for_a_request_of_asgi_ends_with_the_request(cache, in_thread):
+    contexts = []
+
+    def view():
+        cache.get("key")
+        # As a traceback or a timer of the server does.
+        contexts.append(copy_context())
+        assert is_leased(engine(cache), ":1:key")
+
+    in_thread(in_a_request, view).result(PATIENCE)
+    assert in_thread(cache.get, "key", "missed").result(PATIENCE) == "missed"
+
+
+def test_requests_of_asgi_wait_for_each_other_though_all_inherit_from_the_start_up(cache, in_thread):
+    def start_up():
+        cache.get("start-up")
+        requests = [in_thread(copy_context().run, in_a_request, view) for _ in range(2)]
+        return [request.result(PATIENCE) for request in requests]
+
+    found = []
+
+    def view():
+        value = cache.get("key")
+        if value is None:
+            until_waiting()
+            cache.set("key", "value")
+        found.append(value)
+
+    in_thread(start_up).result(PATIENCE * 2)
+    assert sorted(found, key=str) == [None, "value"]
+
+
+def test_a_view_and_its_middleware_act_for_one_request_whichever_asks_first(cache, in_thread):
+    async def request_of_the_view():
+        async with ThreadSensitiveContext():
+            return await cache.aget("other", "by view"), await sync_to_async(cache.get)("other", "by middleware")
+
+    async def request():
+        async with ThreadSensitiveContext():
+            missed = await sync_to_async(cache.get)("key", "by middleware")
+            again = await cache.aget("key", "by view")
+            others = await asyncio.gather(
+                cache.aget("key", "by task"),
+                asyncio.to_thread(cache.get, "key", "by thread"),
+                sync_to_async(cache.get)("key", "by sync_to_async"),
+            )
+            return missed, again, *others
+
+    found = in_thread(run, request()).result(PATIENCE)
+    assert found == ("by middleware", "by view", "by task", "by thread", "by sync_to_async")
+    assert in_thread(run, request_of_the_view()).result(PATIENCE) == ("by view", "by middleware")
+
+
+def test_no_caller_waits_in_a_thread_that_all_of_a_loop_share(cache):
+    """``sync_to_async`` outside of a request of an ASGI server: the holder needs the same thread to set."""
+
+    async def fill():
+        if await sync_to_async(cache.get)("k") is None:
+            await asyncio.sleep(0)
+            await sync_to_async(cache.set)("k", "it")
+        return await sync_to_async(cache.get)("k")
+
+    async def main():
+        return await asyncio.gather(fill(), fill(), fill())
+
+    assert run(main()) == ["it"] * 3

@@ -1,0 +1,165 @@
+"""Callers of ``get`` wait for the process that missed the key before: see ``fill_waits``."""
+
+import sys
+
+import pytest
+
+from tests.host_cache.workers import make_cache
+from tests.waiting import PATIENCE, until, until_waiting
+from wheelcache.engine.write_watcher import WriteMoments
+from wheelcache.host_cache.host_file import HostFile
+from wheelcache.runtime.request_scope import end_request
+
+pytest.importorskip("wheelcache.fill_waits")
+
+from tests.fill_waits.callers import LONG, MISS, ThreadCaller
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has locks of descriptors")
+
+GET = """
+from tests.fill_waits.callers import get_or_lease
+from wheelcache.runtime.request_scope import end_request
+def get(key, wait=1000):
+    return get_or_lease(cache, key, wait=wait)
+"""
+
+
+@pytest.fixture
+def sites(worker):
+    """Two processes, of which the first one has missed "key"."""
+    both = worker(), worker()
+    for each in both:
+        each(GET)
+    assert both[0]("get('key')") is None
+    return both
+
+
+def test_a_get_waits_for_the_process_that_missed_the_key_and_returns_its_value(sites):
+    holder, waiter = sites
+    waiter.begins("get('key')")
+    holder("cache.set('key', 'value')")
+    assert waiter("result()") == "value"
+
+
+def test_a_get_goes_on_when_the_process_that_it_waits_for_is_killed(sites):
+    holder, waiter = sites
+    waiter.begins("get('key')")
+    holder.kill()
+    assert waiter("result()") is None
+
+
+@pytest.mark.parametrize("end", ["end_request()", "cache.delete('key')"])
+def test_a_get_goes_on_when_the_request_that_it_waits_for_will_not_set_the_key(sites, end):
+    holder, waiter = sites
+    waiter.begins("get('key')")
+    holder(end)
+    assert waiter("result()") is None
+    # It has the claim now.
+    holder.begins("get('key')")
+    waiter("cache.set('key', 1)")
+    assert holder("result()") == 1
+
+
+def test_a_get_waits_no_longer_than_its_time(sites):
+    assert sites[1]("get('key', wait=0.05)") is None
+
+
+def test_a_caller_that_holds_the_lease_on_another_key_does_not_wait(sites):
+    holder, other = sites
+    assert other("get('other')") is None
+    assert other("get('key')") is holder("get('other')") is None
+
+
+def test_a_get_goes_on_when_its_own_process_sets_the_key_and_leaves_no_claim(sites):
+    holder, waiter = sites
+    waiter.begins("get('key')")
+    waiter("cache.set('key', 'set meanwhile')")
+    assert waiter("result()") == "set meanwhile"
+    holder("end_request()")
+    for each in sites:
+        assert each("cache.delete('key')")
+        assert each("get('key')") is None
+        each("end_request()")
+        each("cache.set('key', 1)")
+
+
+def test_a_thousand_leases_need_no_more_descriptors_than_one(sites):
+    holder, other = sites
+    count = "len(os.listdir('/proc/self/fd'))"
+    before = holder(count)
+    assert holder("[get(f'key-{number}') for number in range(1000)]") == [None] * 1000
+    assert holder(count) == before
+    other.begins("get('key-999')")
+    holder("cache.set('key-999', 1)")
+    assert other("result()") == 1
+
+
+def test_processes_that_use_a_new_folder_wait_for_each_other(sites, folder):
+    one, other = sites
+    one("cache.set('of the old folder', 1)")
+    for path in folder.iterdir():
+        path.unlink()
+    folder.rmdir()
+    for each in sites:
+        assert until(lambda each=each: each("cache.get('of the old folder')") is None)
+        each("end_request()")
+    assert other("get('key')") is None
+    one.begins("get('key')")
+    other("cache.set('key', 1)")
+    assert one("result()") == 1
+
+
+@pytest.fixture
+def callers(view, folder, closed):
+    """A caller of another process on the real clock, and two of this one: ``there, here, waiter``."""
+    there, here = closed(make_cache(folder)), view()
+    made = [ThreadCaller(there), ThreadCaller(here), ThreadCaller(here)]
+    yield made
+    for cache in (there, here):
+        cache.close()
+    for each in made:
+        each.ends()
+
+
+def test_a_lease_that_was_waited_for_lasts_as_long_as_any_other(callers, clock):
+    holder, first, second = callers
+    assert holder.gets("key") == MISS
+    asked = first.asks("key")
+    until_waiting()
+    clock.advance(LONG - 1)
+    holder.does(end_request)
+    assert asked.result(PATIENCE) == MISS
+    clock.advance(LONG - 1)
+    asked = second.asks("key")
+    until_waiting()
+    first.does(first.cache.set, "key", 1)
+    assert asked.result(PATIENCE) == 1
+
+
+def test_a_get_receives_no_value_that_another_process_deleted_before_it_began_to_wait(callers, monkeypatch):
+    there, holder, waiter = callers
+    write, asked = HostFile.write, []
+
+    def write_before_others(*args):
+        monkeypatch.setattr(HostFile, "write", write)
+        written = write(*args)
+        there.cache.delete("key")
+        asked.append(waiter.asks("key"))
+        until_waiting()
+        return written
+
+    assert holder.gets("key") == MISS
+    monkeypatch.setattr(HostFile, "write", write_before_others)
+    holder.does(holder.cache.set, "key", "deleted")
+    holder.does(end_request)
+    assert asked[0].result(PATIENCE) == MISS
+
+
+def test_a_set_during_a_commit_ends_the_lease_on_the_key(callers, view):
+    _, holder, waiter = callers
+    assert holder.gets("key") == MISS
+    asked = waiter.asks("key")
+    until_waiting()
+    view().engine.watcher(WriteMoments, WriteMoments).begin_commit(["key"], covers_all=False)
+    assert not holder.does(holder.cache.set, "key", "older")
+    assert asked.result(PATIENCE) == MISS
