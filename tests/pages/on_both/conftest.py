@@ -26,7 +26,7 @@ def site_settings(settings):
 @pytest.fixture(params=SITES)
 def make_site(request, site_settings, clock, closed):
     def make(**options):
-        site = SITES[request.param](clock, **options)
+        site = SITES[request.param](options.pop("clock", clock), **options)
         closed(site.cache.cache)
         return site
 

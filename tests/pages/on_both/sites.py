@@ -157,6 +157,12 @@ def logged_in(site, name):
     return {"Cookie": site.get(f"/login/{name}")["set-cookie"].partition(";")[0].strip()}
 
 
+def response_to(request, text, **headers):
+    """Return a response of the framework, with these headers: underscores stand for hyphens."""
+    headers = {name.replace("_", "-"): value for name, value in headers.items()}
+    return HttpResponse(text, headers=headers) if hasattr(request, "META") else flask.Response(text, headers=headers)
+
+
 def session_of(request):
     return flask.session if hasattr(request, "endpoint") else request.session
 

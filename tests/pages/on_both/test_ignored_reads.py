@@ -5,13 +5,13 @@ import orjson
 import pytest
 from asgiref.sync import markcoroutinefunction
 from django.apps import apps
-from django.http import HttpResponse, StreamingHttpResponse
+from django.http import StreamingHttpResponse
 from django.template import loader
 from django.utils.deprecation import MiddlewareMixin
 from django.utils.functional import SimpleLazyObject
 from jinja2 import FileSystemLoader
 
-from tests.pages.on_both.sites import DJANGO, MIDDLEWARE, cookies_of, environ_of, of_each
+from tests.pages.on_both.sites import DJANGO, MIDDLEWARE, cookies_of, environ_of, of_each, response_to
 from tests.pages.site import hits, is_stored
 from wheelcache.pages.django_pages import COMPANION
 
@@ -289,7 +289,7 @@ def test_the_line_of_the_template_that_reads_is_found(make_site, site_settings, 
         site.flask.jinja_loader = FileSystemLoader(tmp_path)
         site.add("/rendered", lambda request: flask.render_template(name))
     else:
-        site.add("/rendered", lambda request: HttpResponse(loader.get_template(name).render({}, request)))
+        site.add("/rendered", lambda request: response_to(request, loader.get_template(name).render({}, request)))
     assert (what, str(tmp_path / name), 2, None) in [read[:4] for read in site.traced("/rendered").found]
 
 

@@ -2,9 +2,7 @@
 
 from wsgiref.validate import validator
 
-import flask
 import pytest
-from django.http import HttpResponse
 from werkzeug.middleware.dispatcher import DispatcherMiddleware
 from werkzeug.middleware.proxy_fix import ProxyFix
 
@@ -16,7 +14,7 @@ from tests.pages.middleware import (
     assert_that_each_visitor_gets_their_page,
     target_of,
 )
-from tests.pages.on_both.sites import cookies_of, environ_of, of_each
+from tests.pages.on_both.sites import cookies_of, environ_of, of_each, response_to
 from tests.pages.site import is_stored
 
 ON_WSGI = ["Django on WSGI", "Flask"]
@@ -29,15 +27,13 @@ def seen(request, country=""):
     sent = (request.body, request.GET.urlencode()) if is_django else (request.get_data(), request.args.to_dict())
     host = request.get_host() if is_django else request.host
     parts = country, host, request.headers.get("X-Country"), cookies_of(request).get("theme"), *sent
-    response = str(parts)
-    return flask.make_response(response) if not is_django else HttpResponse(response)
+    return response_to(request, str(parts))
 
 
 def seen_own(request):
     """Show an item that such a middleware may add."""
-    found = getattr(request, "scope", None) or environ_of(request)
-    text = str(found.get("site.country"))
-    return HttpResponse(text) if hasattr(request, "META") else flask.make_response(text)
+    found = request.scope if hasattr(request, "scope") else environ_of(request)
+    return response_to(request, str(found.get("site.country")))
 
 
 @pytest.fixture

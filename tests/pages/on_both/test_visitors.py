@@ -5,10 +5,9 @@ from itertools import count
 import flask
 import pytest
 from django.core.exceptions import ImproperlyConfigured
-from django.http import HttpResponse
 from flask.sessions import SecureCookieSession, SessionInterface
 
-from tests.pages.on_both.sites import ONE, OTHER, cookies_of, logged_in, session_of
+from tests.pages.on_both.sites import ONE, OTHER, cookies_of, logged_in, response_to, session_of
 from tests.pages.page_tags import PageTags
 from tests.pages.site import is_stored, running_loop
 from tests.waiting import until
@@ -84,8 +83,7 @@ def with_tags(request, tag):
     if tag == "assigned":
         place.cache_tags = {tag}
     place.cache_tags.add(tag)
-    text, headers = f"page {next(numbers)}", {"Cache-Tag": "all, pages"}
-    return flask.make_response(text, headers) if place is flask.g else HttpResponse(text, headers=headers)
+    return response_to(request, f"page {next(numbers)}", Cache_Tag="all, pages")
 
 
 def tagged(request, tag):
