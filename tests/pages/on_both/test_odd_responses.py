@@ -89,7 +89,9 @@ def test_an_odd_response_is_as_without_the_cache(make_site, site_settings, caplo
         assert answer.detail.partition("; ttl")[0] == detail
         assert comparable(answer) == comparable(without)
         assert answer.status == 200
-    assert ("A page is not stored: " in caplog.text) == (refused in (UNREADABLE, TAGS))
+    # Under Flask, it is the driver that cannot read a header.
+    is_logged = refused == TAGS or (refused == UNREADABLE and not hasattr(site, "flask"))
+    assert ("A page is not stored: " in caplog.text) == is_logged
 
 
 @pytest.mark.parametrize("make_site", ["Django on WSGI", "Django on ASGI"], indirect=True)
