@@ -195,7 +195,7 @@ class Visits:
             return str(answer.shown(cookie)).replace(url[-6:], "N")
 
         if key not in self._expected:
-            # Answers of ``cache_page`` may differ from the second one on, and may be those that the other kind has made.
+            # Answers of ``cache_page`` may differ from the second one on, and may be those of the other kind.
             own, times = (path.partition("?")[0], 2) if "kept" in path else (url, 1)
             self._expected[key] = [seen(client.ask("uncached", own, headers)) for _ in range(times)]
         answer = client.ask(self._kind, url, headers)
