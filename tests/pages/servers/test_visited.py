@@ -90,7 +90,7 @@ PAIRS = [
     ("form", "one with a form", "another one with a form", "shared"),
     ("form", "a stranger", "one with a form", "shared"),
     ("form", "Alice", "Bob", "own"),
-    ("kept_form", "one with a form", "another one with a form", "none"),
+    ("kept_form", "one with a form", "another one with a form", "shared"),
     ("kept", "a stranger", "one in the dark", "shared"),
     ("kept", "one from Tokyo", "a stranger", "own"),
     ("kept_theme", "a stranger", "one in the dark", "own"),
