@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from django.core.cache import cache
 from django.http import HttpResponse, JsonResponse, StreamingHttpResponse
+from django.middleware import csrf
 from django.middleware.csrf import CsrfViewMiddleware, get_token, rotate_token
 from django.template import engines
 from django.urls import path
@@ -107,6 +108,12 @@ def secret(request):
     return dict.get(meta, "CSRF_COOKIE")
 
 
+def masked(secret):
+    """Return a token of a secret without Django's function: each character is moved by that of the mask."""
+    letters = csrf.CSRF_ALLOWED_CHARS
+    return "b" * 32 + "".join(letters[(letters.index(each) + 1) % 62] for each in secret)
+
+
 def for_other_caches(request):
     response = rendered(request, FORM)
     response["Expires"] = DATE
@@ -153,8 +160,8 @@ HOSTILE = {
     "in-reason": lambda request: HttpResponse(token := get_token(request), reason=f"OK {token}"),
     # The secret, and another form of the token, in addition to the token.
     "secret-in-body": showing(secret),
-    "remasked": showing(lambda request: f"{'a' * 32}{secret(request)}"),
-    "remasked-in-text": showing(lambda request: f"abc{'a' * 32}{secret(request)}xyz"),
+    "remasked": showing(lambda request: masked(secret(request))),
+    "remasked-in-text": showing(lambda request: f"abc{masked(secret(request))}xyz"),
     "base64-too": lambda request: HttpResponse(
         (token := get_token(request)) + base64.b64encode(token.encode()).decode()
     ),
