@@ -57,7 +57,12 @@ def tables() -> dict[str, list[Mutant]]:
         TypeError: if a row lacks a column or has another one.
     """
     files = sorted(ROOT.glob("tests/**/mutants.toml"))
-    return {file.parent.name: [Mutant(**row) for row in tomllib.loads(file.read_text())["mutants"]] for file in files}
+    return {
+        str(file.parent.relative_to(ROOT / "tests")): [
+            Mutant(**row) for row in tomllib.loads(file.read_text())["mutants"]
+        ]
+        for file in files
+    }
 
 
 class Copy:

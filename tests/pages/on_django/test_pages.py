@@ -1,72 +1,215 @@
-"""Lifetimes and tags of pages, Django's own middleware, and the companion."""
+"""Languages, time zones, messages, Django's own middleware, and the companion."""
 
+import pickle
+import re
 from io import StringIO
 
 import pytest
+from django.contrib import messages
 from django.core.checks import Tags, run_checks
 from django.core.exceptions import ImproperlyConfigured
 from django.core.handlers.wsgi import WSGIHandler
 from django.core.management import call_command
 from django.core.management.base import CommandError
+from django.http import HttpResponse, StreamingHttpResponse
+from django.utils import timezone, translation
+from django.utils.cache import patch_response_headers
+from django.views.decorators.cache import cache_page
+from django.views.decorators.vary import vary_on_cookie
 
-from tests.pages.on_django.sites import MIDDLEWARE, DjangoOnWsgi
-from tests.pages.page_tags import PageTags
+from tests.guests import needs
+from tests.pages.on_both.sites import MIDDLEWARE, DjangoOnAsgi, DjangoOnWsgi, numbered
 from tests.pages.site import answer_of, is_stored
+from tests.waiting import until
 from wheelcache.pages.django_pages import COMPANION, page_cache
+from wheelcache.pages.wsgi import renewal_pool
 
 
-class TestPageTags(PageTags):
-    pass
+@pytest.fixture
+def pages(site):
+    """Add pages to a site, whose views are keyword arguments, and return it."""
+
+    def add(**views):
+        for name, view in views.items():
+            site.add(f"/{name}", view)
+        return site
+
+    return add
 
 
-@pytest.mark.pairs(full="make_site", of="target")
-@pytest.mark.parametrize("target", ["/plain", "/expires", "/by-cache-page", "/plain?a=1"])
-def test_a_page_with_a_lifetime_is_made_once(site, target):
-    assert is_stored(site, target)
+def language(request):
+    return translation.get_language()
 
 
-def test_a_page_is_made_again_when_its_time_is_over(site, clock):
-    first = site.get("/plain")
-    clock.advance(59)
-    assert site.get("/plain").body == first.body
-    clock.advance(1)
-    assert site.get("/plain").body != first.body
+def test_the_language_of_a_cookie_or_of_the_browser_is_a_part_of_the_key(pages):
+    site = pages(language=language)
+    for headers in ({"Cookie": "django_language=de"}, {"Accept-Language": "de"}):
+        assert site.get("/language", headers).body.startswith(b"de ")
+        assert site.get("/language").body.startswith(b"en ")
+        assert is_stored(site, "/language", headers)
 
 
-def test_the_time_that_cache_page_kept_a_page_counts(make_site, clock):
+def test_browsers_share_a_page_unless_the_site_disallows_some(pages, site_settings):
+    site = pages(plain=lambda request: "page")
+    assert site.get("/plain", {"User-Agent": "a"}).body == site.get("/plain", {"User-Agent": "b"}).body
+    site_settings.DISALLOWED_USER_AGENTS = [re.compile("bot")]
+    site.cache.purge_all()
+    assert site.get("/plain", {"User-Agent": "a"}).status == 200
+    assert site.get("/plain", {"User-Agent": "a bot"}).status == 403
+
+
+def test_a_host_or_a_scheme_that_a_proxy_reports_poisons_no_page(pages, site_settings):
+    site_settings.USE_X_FORWARDED_HOST = True
+    site_settings.SECURE_PROXY_SSL_HEADER = ("HTTP_X_SCHEME", "https")
+    site = pages(host=lambda request: request.build_absolute_uri("/"))
+    for _ in range(2):
+        assert site.get("/host", {"X-Forwarded-Host": "evil.test"}).status == 400
+        assert site.get("/host", {"X-Scheme": "https"}).body.startswith(b"https://example.com/ ")
+        assert site.get("/host").body.startswith(b"http://example.com/ ")
+
+
+def test_a_name_that_django_takes_for_that_of_the_type_poisons_no_page(site_settings, clock):
+    site = DjangoOnWsgi(clock)
+    site.add("/type", lambda request: request.headers.get("Content-Type"))
+    # Some servers make this entry from the name Content_Type.
+    environ = site.environ(*site.parts("/type")) | {"HTTP_CONTENT_TYPE": "evil"}
+    assert answer_of(site.app, environ).body.startswith(b"evil")
+    assert site.get("/type").body.startswith(b"None")
+
+
+def test_the_state_that_an_application_in_front_keeps_for_the_visitor_reaches_nobody_else(site_settings, clock):
+    site = DjangoOnAsgi(clock)
+    site.add("/state", lambda request: request.scope["state"]["user"])
+    whole = site.scope
+    for user in ("ada", "bob"):
+        site.scope = lambda *parts, user=user: {**whole(*parts), "state": {"user": user}}
+        assert site.get("/state").body.startswith(user.encode())
+
+
+def test_two_lines_of_cookies_are_those_that_the_application_sees(pages):
+    site = pages(theme=lambda request: request.COOKIES.get("theme"))
+    lines = [("Cookie", "a=1"), ("Cookie", "theme=dark")]
+    seen = site.get("/theme", lines).body.split()[0]
+    for _ in range(2):
+        assert site.get("/theme").body.startswith(b"None")
+        assert site.get("/theme", {"Cookie": "theme=blue"}).body.startswith(b"blue")
+        assert site.get("/theme", lines).body.split()[0] == seen
+
+
+def test_a_renewal_in_the_background_has_no_cookies_but_those_of_the_key(make_site, clock):
+    site = make_site(grace=60)
+    site.add("/any", lambda request: bool(request.COOKIES))
+    site.add("/theme", lambda request: request.COOKIES.get("theme"))
+    for target in ("/any", "/theme"):
+        for headers in ({"Cookie": "theme=dark; a=1"}, {}):
+            before = site.get(target, headers)
+            clock.advance(61)
+            assert site.get(target, headers).body == before.body
+            assert until(lambda: not renewal_pool.pending)
+            after = site.get(target, headers)
+            assert after.body.split()[0] == before.body.split()[0]
+            assert after.body != before.body
+
+
+@pytest.mark.parametrize("make_site", ["Django on WSGI"], indirect=True)
+def test_a_language_or_a_time_zone_that_an_earlier_request_left_behind_is_not_stored(make_site, site_settings):
+    site_settings.MIDDLEWARE = [name for name in MIDDLEWARE if "Locale" not in name]
     site = make_site()
-    stored = site.get("/by-cache-page")
+
+    def activate(request):
+        translation.activate("de")
+        timezone.activate("Asia/Tokyo")
+        return "activated"
+
+    site.add("/activate", activate)
+    site.add("/language", language)
+    site.add("/zone", lambda request: timezone.get_current_timezone_name())
+    site.get("/activate")
+    assert site.get("/language").detail == 'fwd=miss; detail="language of an earlier request"'
+    translation.deactivate()
+    assert site.get("/zone").detail == 'fwd=miss; detail="time zone of an earlier request"'
+    timezone.deactivate()
+    assert site.get("/language").body.startswith(b"en ")
+    assert not site.get("/zone").body.startswith(b"Asia/Tokyo")
+
+
+def show_messages(request):
+    if "add" in request.GET:
+        messages.success(request, "saved")
+    return HttpResponse(" ".join(map(str, messages.get_messages(request))) if "show" in request.GET else "page")
+
+
+def test_a_page_with_messages_is_not_stored(pages):
+    site = pages(messages=show_messages)
+    assert [site.get("/messages?add&show").detail for _ in range(2)] == ['fwd=miss; detail="adds messages"'] * 2
+    cookie = {"Cookie": site.get("/messages?add")["set-cookie"].partition(";")[0].strip()}
+    found = site.get("/messages?show", cookie)
+    assert (found.body, found.detail) == (b"saved", 'fwd=miss; detail="shows messages"')
+
+
+def test_a_streamed_page_of_a_site_with_sessions_is_not_stored(pages):
+    async def async_body():
+        yield "page"
+
+    def streamed(request):
+        return StreamingHttpResponse(async_body() if hasattr(request, "scope") else iter(["page"]))
+
+    detail = 'fwd=miss; detail="streamed, and may use the session"'
+    assert [pages(streamed=streamed).get("/streamed").detail for _ in range(2)] == [detail] * 2
+
+
+def test_a_page_of_cache_page_that_depends_on_cookies_is_for_the_worker_that_made_it(make_site):
+    """A worker that gets it from Django's cache cannot know which cookies the view has read."""
+    maker, other = make_site(), make_site()
+    maker.add("/themed", cache_page(600)(vary_on_cookie(lambda request: numbered(request.COOKIES.get("theme")))), None)
+    for site in (maker, other):
+        for theme in ("dark", "light"):
+            assert site.get("/themed", {"Cookie": f"theme={theme}"}).body.startswith(theme.encode())
+    assert (maker.stats().stored, other.stats().stored) == (2, 0)
+
+
+def test_the_time_that_cache_page_kept_a_page_counts(make_site):
+    site = make_site()
+    site.add("/kept", cache_page(600)(lambda request: numbered("page")), None)
+    stored = site.get("/kept")
     assert stored["cache-control"] == "max-age=600"
+    assert is_stored(site, "/kept")
     # Another worker, or this one after a restart, gets the page from Django's cache.
     other = make_site()
-    assert other.get("/by-cache-page").body == stored.body
-    assert int(other.get("/by-cache-page")["age"]) >= 0
+    assert other.get("/kept").body == stored.body
+    assert int(other.get("/kept")["age"]) >= 0
 
 
-@pytest.mark.parametrize(
-    "middleware", ["django.middleware.gzip.GZipMiddleware", "django.middleware.http.ConditionalGetMiddleware"]
-)
-def test_django_s_middleware_for_pages_works_behind_the_cache(make_site, site_settings, middleware):
-    site_settings.MIDDLEWARE = [COMPANION, middleware, *MIDDLEWARE[1:]]
+def test_a_page_with_expires_is_made_again_when_its_time_is_over(site, clock):
+    def expires(request):
+        response = numbered("page")
+        patch_response_headers(response, 60)
+        return response
+
+    site.add("/expires", expires, None)
+    first = site.get("/expires")
+    clock.advance(59)
+    assert site.get("/expires").body == first.body
+    clock.advance(1)
+    assert site.get("/expires").body != first.body
+
+
+def test_django_s_middleware_for_conditions_works_behind_the_cache(make_site, site_settings):
+    site_settings.MIDDLEWARE = [COMPANION, "django.middleware.http.ConditionalGetMiddleware", *MIDDLEWARE[1:]]
     site = make_site()
-    assert is_stored(site, "/plain")
-    assert is_stored(site, "/plain", {"Accept-Encoding": "gzip"})
-    head = site.get("/plain", method="HEAD")
+    site.add("/plain/", lambda request: "page")
+    assert site.get("/plain")["location"] == "/plain/"
+    assert is_stored(site, "/plain/")
+    head = site.get("/plain/", method="HEAD")
     assert (head.status, head.body) == (200, b"")
-    tag = site.get("/plain").headers.get("etag")
-    if tag is not None:
-        assert site.get("/plain", {"If-None-Match": tag}).status == 304
-
-
-def test_a_slash_is_appended(site):
-    assert site.get("/slash")["location"] == "/slash/"
-    assert is_stored(site, "/slash/")
+    assert site.get("/plain/", {"If-None-Match": site.get("/plain/")["etag"]}).status == 304
 
 
 def test_items_that_a_middleware_puts_into_meta_reach_the_server(site_settings, clock):
     site_settings.MIDDLEWARE = [COMPANION, f"{__name__}.put_number", *MIDDLEWARE[1:]]
     environ = {}
     site = DjangoOnWsgi(clock)
+    site.add("/plain", lambda request: "page")
     application = site.cache.wsgi(lambda given, start: environ.update(wsgi=given) or WSGIHandler()(given, start))
     answer_of(application, site.environ(*site.parts("/plain")))
     assert environ["wsgi"]["app.number"] == 7
@@ -82,6 +225,32 @@ def put_number(get_response):
     return middleware
 
 
+# A rehearsal.
+
+
+@pytest.mark.parametrize("charset", ["utf-8", "latin-1"])
+def test_parameters_are_decoded_as_by_the_application_alone(make_site, charset):
+    site = make_site(rehearse=1)
+    site.add("/parameters", lambda request: HttpResponse(repr(pickle.loads(pickle.dumps(request.GET)))))
+    request = "/parameters?a&b=%C3%A4&a=%FF", {"Content-Type": f"text/plain; charset={charset}"}
+    found, site.app = site.get(*request), site.app._app
+    assert (found.status, found.body) == (200, site.get(*request).body)
+
+
+@pytest.mark.parametrize(
+    ("path", "most", "status"), [("unread", 3, 200), ("parameters", 3, 400), ("parameters", 4, 200)]
+)
+def test_too_many_parameters_are_refused_where_the_site_reads_them(make_site, site_settings, path, most, status):
+    site_settings.DATA_UPLOAD_MAX_NUMBER_FIELDS = most
+    site = make_site(rehearse=1)
+    site.add("/parameters", lambda request: str([*request.GET.lists()]))
+    site.add("/unread", lambda request: "unread")
+    assert site.get(f"/{path}?a&b&c&d").status == status
+
+
+# The settings.
+
+
 @pytest.mark.parametrize("middleware", [MIDDLEWARE[1:], [*MIDDLEWARE[1:], COMPANION], []])
 def test_the_cache_insists_on_its_companion(settings, middleware):
     settings.MIDDLEWARE = middleware
@@ -90,14 +259,7 @@ def test_the_cache_insists_on_its_companion(settings, middleware):
         page_cache()
 
 
-@pytest.mark.parametrize("sessions", [[], ["jwt"]])
-def test_the_cookie_of_the_session_must_be_known(site_settings, sessions):
-    site_settings.SESSION_COOKIE_NAME = "shop"
-    with pytest.raises(ImproperlyConfigured, match="session_cookies must contain 'shop'"):
-        page_cache(session_cookies=sessions, cookies=["theme"])
-    page_cache(session_cookies=[*sessions, "shop"]).cache.close()
-
-
+@needs("watch")
 @pytest.mark.parametrize(
     ("middleware", "complaint"),
     [
@@ -114,28 +276,23 @@ def test_the_command_finds_the_pages_of_a_site_without_another_cache(settings, t
             call_command("wheelcache", *action, stdout=StringIO())
 
 
-def check_ids():
-    """Return our errors and warnings. The checks of other apps stay registered when a test has removed the apps."""
-    found = run_checks(tags=[Tags.caches])
-    return [each.id for each in found if each.id.startswith("wheelcache") and "I" not in each.id]
-
-
-def test_checks_report_a_companion_that_is_not_first(settings):
-    settings.MIDDLEWARE = [MIDDLEWARE[1], COMPANION]
-    assert check_ids() == ["wheelcache.E003"]
-    settings.MIDDLEWARE = MIDDLEWARE
-    assert check_ids() == []
+LOGIN_REQUIRED = "django.contrib.auth.middleware.LoginRequiredMiddleware"
 
 
 @pytest.mark.parametrize(
-    "given",
+    ("names", "expected"),
     [
-        {"SESSION_SAVE_EVERY_REQUEST": True},
-        {"MIDDLEWARE": [*MIDDLEWARE, "django.contrib.auth.middleware.LoginRequiredMiddleware"]},
+        ({}, []),
+        ({"MIDDLEWARE": [MIDDLEWARE[1], COMPANION]}, ["wheelcache.E003"]),
+        ({"SESSION_SAVE_EVERY_REQUEST": True}, ["wheelcache.W006"]),
+        ({"MIDDLEWARE": [*MIDDLEWARE, LOGIN_REQUIRED]}, ["wheelcache.W006"]),
+        ({"MIDDLEWARE": [LOGIN_REQUIRED], "SESSION_SAVE_EVERY_REQUEST": True}, []),
     ],
 )
-def test_checks_report_a_session_that_every_page_reads(settings, given):
+def test_checks_report_a_companion_that_is_not_first_and_a_session_that_every_page_reads(settings, names, expected):
     settings.MIDDLEWARE = MIDDLEWARE
-    for name, value in given.items():
+    for name, value in names.items():
         setattr(settings, name, value)
-    assert check_ids() == ["wheelcache.W006"]
+    # The checks of other apps stay registered when a test has removed the apps.
+    found = [each.id for each in run_checks(tags=[Tags.caches])]
+    assert [each for each in found if each.startswith("wheelcache") and "I" not in each] == expected

@@ -10,7 +10,8 @@ import pytest
 
 from tests.scripts import ROOT
 
-WAYS = ["cache_page", "cache_page in a transaction", "middleware", "middleware under ASGI", "fragment"]
+WAYS = ["cache_page in a transaction", "middleware under ASGI"]
+WAYS += [pytest.param(way, marks=pytest.mark.deep) for way in ("cache_page", "middleware", "fragment")]
 PAGES = 10
 
 

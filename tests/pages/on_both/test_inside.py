@@ -1,0 +1,199 @@
+"""Middleware between the cache and the framework, which changes requests."""
+
+from wsgiref.validate import validator
+
+import pytest
+from werkzeug.middleware.dispatcher import DispatcherMiddleware
+from werkzeug.middleware.proxy_fix import ProxyFix
+
+from tests.pages.middleware import (
+    SHOWN,
+    VISITORS,
+    ByCookie,
+    ByCookieAsync,
+    assert_that_each_visitor_gets_their_page,
+    target_of,
+)
+from tests.pages.on_both.sites import cookies_of, environ_of, of_each, response_to
+from tests.pages.site import is_stored
+
+ON_WSGI = ["Django on WSGI", "Flask"]
+INTERFACES = ["Django on WSGI", "Django on ASGI", "Flask"]
+
+
+def seen(request, country=""):
+    """Show each part of the request that a middleware may change."""
+    is_django = hasattr(request, "META")
+    sent = (request.body, request.GET.urlencode()) if is_django else (request.get_data(), request.args.to_dict())
+    host = request.get_host() if is_django else request.host
+    parts = country, host, request.headers.get("X-Country"), cookies_of(request).get("theme"), *sent
+    return response_to(request, str(parts))
+
+
+def seen_own(request):
+    """Show an item that such a middleware may add."""
+    found = request.scope if hasattr(request, "scope") else environ_of(request)
+    return response_to(request, str(found.get("site.country")))
+
+
+@pytest.fixture
+def site_behind(make_site):
+    """Make a site behind middleware, for WSGI or for ASGI."""
+
+    def make(wsgi, asgi=None):
+        site = make_site(middleware=asgi if hasattr(make_site(), "scope") else wsgi)
+        site.add("/seen", seen)
+        site.add("/<country>/seen", seen)
+        site.add("/seen-own", seen_own)
+        site.add("/plain", lambda request: "page")
+        site.add("/named/<name>", lambda request, name: name)
+        return site
+
+    return make
+
+
+@pytest.mark.parametrize("make_site", INTERFACES, indirect=True)
+@pytest.mark.parametrize("part", SHOWN)
+def test_each_visitor_gets_the_page_of_the_request_that_middleware_makes(site_behind, clock, part):
+    site = site_behind(lambda app: ByCookie(app, part), lambda app: ByCookieAsync(app, part))
+    detail = site.get(target_of(part), VISITORS[1]).detail
+    is_asgi = hasattr(site, "scope")
+    # No scope has the item of a site, so it is enough that the page reads it.
+    item = {"body": "body", "own": "reads scope['site.country']"}.get(part, SHOWN[part]) if is_asgi else SHOWN[part]
+    assert detail.startswith('fwd=miss; detail="' + ("" if "reads" in item else "changed by a middleware inside"))
+    assert detail.endswith(f'{item}"')
+    hits = assert_that_each_visitor_gets_their_page(site, part, clock)
+    # Of the visitors without the cookie, whose request the middleware leaves as it is.
+    assert (hits > 0) is (part != "own")
+
+
+def passing(app):
+    """Middleware that changes nothing."""
+    return lambda environ, start_response: app(environ, start_response)
+
+
+def passing_async(app):
+    """Middleware that changes nothing."""
+
+    async def inside(scope, receive, send):
+        await app(scope, receive, send)
+
+    return inside
+
+
+@of_each(
+    {
+        f"{target} {wsgi.__name__}": (wsgi, target)
+        for target in ("/plain", "/named/%FF")
+        for wsgi in (passing, validator)
+    }
+)
+def test_unknown_middleware_that_changes_nothing_keeps_pages_apart_by_the_cookie_header(site_behind, item):
+    wsgi, target = item
+    site = site_behind(wsgi, passing_async)
+    for cookies in ({}, {"Cookie": "a=1"}, {"Cookie": "a=2"}):
+        assert site.get(target, cookies).detail.endswith("; stored")
+        assert site.get(target, cookies).detail.startswith("hit")
+
+
+def adding_a_header(app):
+    """Middleware that shows a cookie in a header of the response."""
+
+    def inside(environ, start_response):
+        def start(status, headers, exc_info=None):
+            return start_response(status, [*headers, ("X-Seen", environ.get("HTTP_COOKIE", "none"))], exc_info)
+
+        return app(environ, start)
+
+    return inside
+
+
+@pytest.mark.parametrize("make_site", ON_WSGI, indirect=True)
+def test_a_response_that_middleware_changes_by_a_cookie_is_for_that_cookie(site_behind):
+    site = site_behind(adding_a_header)
+    for visitor in [*VISITORS, *VISITORS]:
+        assert site.get("/plain", visitor)["x-seen"] == visitor.get("Cookie", "none")
+    assert site.get("/plain").detail.startswith("hit")
+
+
+FORWARDED = {
+    "X-Forwarded-For": "1.2.3.4",
+    "X-Forwarded-Proto": "https",
+    "X-Forwarded-Host": "public.example",
+    "X-Forwarded-Port": "8443",
+    "X-Forwarded-Prefix": "/app",
+}
+
+
+def proxied(app):
+    return ProxyFix(app, x_proto=1, x_host=1, x_port=1, x_prefix=1)
+
+
+def own_proxy(app):
+    """Middleware like ProxyFix, as sites have it."""
+
+    def inside(environ, start_response):
+        environ["wsgi.url_scheme"] = environ["HTTP_X_FORWARDED_PROTO"]
+        environ["HTTP_HOST"] = environ["HTTP_X_FORWARDED_HOST"]
+        environ["SCRIPT_NAME"] = environ["HTTP_X_FORWARDED_PREFIX"]
+        return app(environ, start_response)
+
+    return inside
+
+
+def own_proxy_async(app):
+    """Middleware like that of uvicorn, as sites have it."""
+
+    async def inside(scope, receive, send):
+        headers = dict(scope["headers"])
+        host = (b"host", headers[b"x-forwarded-host"])
+        others = [pair for pair in scope["headers"] if pair[0] != b"host"]
+        scope = {**scope, "scheme": headers[b"x-forwarded-proto"].decode(), "headers": [host, *others]}
+        await app(scope, receive, send)
+
+    return inside
+
+
+EXPLAINED = {
+    "a proxy": (proxied, "/plain", FORWARDED),
+    "a proxy, and an encoded path": (proxied, "/named/%C3%BCber", FORWARDED),
+    "no proxy in front": (proxied, "/plain", {}),
+    "an own proxy": (own_proxy, "/plain", FORWARDED),
+    "a dispatcher": (lambda app: proxied(DispatcherMiddleware(app, {"/app": app})), "/plain", {}),
+    "a mounted application": (lambda app: DispatcherMiddleware(app, {"/app": app}), "/app/plain", {}),
+}
+
+
+@pytest.mark.parametrize("make_site", ON_WSGI, indirect=True)
+@pytest.mark.parametrize("how", EXPLAINED)
+def test_a_change_that_the_key_explains_keeps_no_page_out(site_behind, how):
+    middleware, target, headers = EXPLAINED[how]
+    assert is_stored(site_behind(middleware), target, headers)
+
+
+@pytest.mark.parametrize("make_site", ["Django on ASGI"], indirect=True)
+def test_a_change_of_a_scope_that_the_key_explains_keeps_no_page_out(site_behind):
+    assert is_stored(site_behind(None, own_proxy_async), "/plain", FORWARDED)
+
+
+@pytest.mark.parametrize("make_site", ON_WSGI, indirect=True)
+def test_behind_known_middleware_visitors_with_different_cookies_share_pages_but_for_an_unknown_mount(site_behind):
+    site = site_behind(lambda app: proxied(DispatcherMiddleware(app, {"/mounted": ByCookie(app, "header")})))
+    assert site.get("/plain", {"Cookie": "a=1"}).body == site.get("/plain", {"Cookie": "a=2"}).body
+    found = [site.get("/mounted/seen", visitor).body for visitor in [*VISITORS, *VISITORS]]
+    assert found[:3] == found[3:]
+    assert len({*found}) == len(VISITORS)
+
+
+@pytest.mark.parametrize("make_site", ON_WSGI, indirect=True)
+@pytest.mark.parametrize("part", ["host", "path"])
+def test_a_change_that_no_header_explains_keeps_a_page_out_also_behind_a_proxy(site_behind, part):
+    site = site_behind(lambda app: proxied(ByCookie(app, part)))
+    detail = site.get("/seen", {**FORWARDED, **VISITORS[1]}).detail
+    assert detail == f'fwd=miss; detail="changed by a middleware inside the cache: {SHOWN[part]}"'
+
+
+@pytest.mark.parametrize("make_site", ["Django on WSGI", "Django on ASGI"], indirect=True)
+def test_a_script_name_of_the_settings_is_no_change(site_behind, site_settings):
+    site_settings.FORCE_SCRIPT_NAME = "/app"
+    assert is_stored(site_behind(passing, passing_async), "/plain")

@@ -1,0 +1,101 @@
+"""A response that the cache cannot read is sent as the application has made it, and is not stored."""
+
+from copy import copy
+
+import flask
+import pytest
+from django.core.handlers.asgi import ASGIHandler
+from django.core.handlers.wsgi import WSGIHandler
+from django.http import HttpResponse
+
+from tests.pages.odd_responses import CONTENT_TYPES, comparable
+from tests.pages.on_both.sites import ONE, OTHER, DjangoOnAsgi, of_each, response_to
+
+
+class TimeLimitExceeded(Exception):
+    """As a signal handler raises it anywhere."""
+
+
+class WithoutCharset(HttpResponse):
+    @property
+    def charset(self):
+        raise RuntimeError("Is it text?")
+
+
+class Late(HttpResponse):
+    @property
+    def charset(self):
+        raise TimeLimitExceeded
+
+
+def of_type(content_type):
+    return lambda request: response_to(request, b"page", Content_Type=content_type)
+
+
+def with_attribute(name, value):
+    def view(request):
+        setattr(flask.g if hasattr(request, "endpoint") else request, name, value)
+        return response_to(request, "page")
+
+    return view
+
+
+STORED = ["fwd=miss; stored", "hit"]
+ENCODING = "an encoding in which CSRF tokens are not found"
+UNREADABLE = "a response that cannot be read"
+TAGS = "more than 64 tags, or an invalid one"
+IN_ASCII = (
+    *(
+        'text/html; charset="utf-8"',
+        "text/html; charset=",
+        "text/html; charset=utf-8; charset=bogus",
+        "text",
+        ";;=;",
+        "",
+    ),
+    # Django encodes the header.
+    "text/html; charset=\u017c",
+)
+OF_ANY_TYPE = {
+    each[:60]: (of_type(each), None if each in IN_ASCII else ENCODING, UNREADABLE if "\u017c" in each else None)
+    for each in CONTENT_TYPES
+}
+ODD = {"tags": (with_attribute("cache_tags", 7), TAGS, TAGS)}
+ODD_IN_DJANGO = {
+    "charset that fails": (lambda request: WithoutCharset(b"page", content_type="text/plain"), UNREADABLE),
+    "charset that is a number": (lambda request: HttpResponse(b"page", content_type="text/plain", charset=7), ENCODING),
+    "reason that is a number": (lambda request: HttpResponse("page", reason=7), None),
+    "match": (with_attribute("resolver_match", object()), UNREADABLE),
+}
+ODD_IN_FLASK = {"header": (lambda request: flask.Response("page", headers={"X-Name": "\u017c"}), None, UNREADABLE)}
+"""The views, and why their pages are not stored, in Django and in Flask."""
+
+
+@of_each({**OF_ANY_TYPE, **ODD}, ODD_IN_DJANGO, ODD_IN_FLASK)
+def test_an_odd_response_is_as_without_the_cache(make_site, site_settings, caplog, item):
+    view, refused, *of_flask = item
+    site = make_site()
+    site.add("/odd", view)
+    plain = copy(site)
+    if hasattr(site, "flask"):
+        plain.app = site.flask.wsgi_app._app
+        (refused,) = of_flask
+    else:
+        site_settings.MIDDLEWARE = site_settings.MIDDLEWARE[1:]
+        plain.app = ASGIHandler() if isinstance(site, DjangoOnAsgi) else WSGIHandler()
+    expected = STORED if refused is None else [f'fwd=miss; detail="{refused}"'] * 2
+    for secret, detail in zip((ONE, OTHER), expected, strict=True):
+        answer, without = (each.get("/odd", {"Cookie": f"csrftoken={secret}"}) for each in (site, plain))
+        assert answer.detail.partition("; ttl")[0] == detail
+        assert comparable(answer) == comparable(without)
+        assert answer.status == 200
+    # Under Flask, it is the driver that cannot read a header.
+    is_logged = refused == TAGS or (refused == UNREADABLE and not hasattr(site, "flask"))
+    assert ("A page is not stored: " in caplog.text) == is_logged
+
+
+@pytest.mark.parametrize("make_site", ["Django on WSGI", "Django on ASGI"], indirect=True)
+def test_a_time_limit_that_interrupts_the_middleware_ends_the_request(site, caplog):
+    site.add("/late", lambda request: Late(b"page", content_type="text/plain"))
+    assert site.get("/late").status == 500
+    assert TimeLimitExceeded.__name__ in caplog.text

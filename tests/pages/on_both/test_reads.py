@@ -1,0 +1,312 @@
+"""The parts of a request that a page reads are a part of its key, or keep it out of the cache."""
+
+import copy
+import json
+import pickle
+from io import BytesIO
+from threading import Lock
+from urllib.parse import quote
+
+import flask
+import orjson
+import pytest
+import werkzeug
+from django.core.handlers.asgi import ASGIRequest
+from django.core.handlers.base import BaseHandler
+from django.core.handlers.wsgi import WSGIHandler, WSGIRequest
+from django.utils import translation
+from django.utils.safestring import mark_safe
+
+from tests.pages.on_both.c_readers import READERS, THEMES, shown
+from tests.pages.on_both.sites import cookies_of, environ_of, logged_in, of_each, session_of
+from tests.pages.site import hits, is_stored
+from wheelcache.pages import ttl
+
+# Reads of an item.
+
+READS = {
+    "a header": lambda request: request.headers.get("X-Flavor"),
+    "a header by item": lambda request: request.headers["x-flavor"] if "X-Flavor" in request.headers else None,
+    "a header in the environ": lambda request: environ_of(request).get("HTTP_X_FLAVOR"),
+    "whether a header is there": lambda request: (
+        "HTTP_X_FLAVOR" in (environ := environ_of(request)) and dict.get(environ, "HTTP_X_FLAVOR")
+    ),
+    "a header that is removed": lambda request: environ_of(request).pop("HTTP_X_FLAVOR", None),
+    "an item by a lazy name": lambda request: environ_of(request).get(translation.gettext_lazy("HTTP_X_FLAVOR")),
+    "an item by a safe name": lambda request: environ_of(request).get(mark_safe("HTTP_X_FLAVOR")),
+    "the browser": lambda request: request.headers.get("User-Agent"),
+    "the type": lambda request: environ_of(request).get("CONTENT_TYPE"),
+    "a cookie": lambda request: cookies_of(request).get("flavor"),
+    "a cookie by item": lambda request: "flavor" in (cookies := cookies_of(request)) and cookies["flavor"],
+    "the cookie of the session": lambda request: (
+        cookies_of(request).get("session") or cookies_of(request).get("sessionid")
+    ),
+}
+OF_FLASK = {
+    "a user agent": lambda request: request.user_agent.string or None,
+    "languages": lambda request: request.accept_languages.best,
+    "a list of cookies": lambda request: request.cookies.getlist("flavor")[:1],
+    "Connection": lambda request: request.headers.get("Connection"),
+}
+
+
+def flavored(flavor):
+    names = ("X-Flavor", "User-Agent", "Accept-Language", "Connection", "Content-Type")
+    return {**dict.fromkeys(names, flavor), "Cookie": f"flavor={flavor}; session={flavor}; sessionid={flavor}"}
+
+
+@of_each(READS, flask=OF_FLASK)
+def test_an_item_that_a_page_reads_is_a_part_of_its_key(make_site, item):
+    site = make_site()
+    site.add("/read", item)
+    for _ in range(2):
+        for flavor in ("de", "en"):
+            assert flavor in site.get("/read", flavored(flavor)).body.decode()
+        assert site.get("/read").body.split()[0] in (b"None", b"False", b"[]", b"")
+    assert is_stored(site, "/read", {"X-Flavor": "de", "Cookie": "flavor=de"})
+
+
+def test_whether_there_are_cookies_is_a_part_of_the_key(make_site):
+    site = make_site()
+    site.add("/any", lambda request: bool(cookies_of(request)))
+    for _ in range(2):
+        assert site.get("/any").body.startswith(b"False")
+        assert site.get("/any", {"Cookie": "a=1"}).body.startswith(b"True")
+
+
+def test_cookies_and_browsers_that_no_code_reads_make_no_variants(site):
+    site.add("/plain", lambda request: "page")
+    assert hits(site, "/plain") == 11
+
+
+# Reads that no key can contain.
+
+
+def with_stream(request):
+    """Add an entry that cannot be copied, such as the streams of a server."""
+    environ_of(request)["wsgi.stream"] = Lock()
+    return request
+
+
+def kept(request):
+    request.kept = request.COOKIES
+    return orjson.dumps(request.kept) if request.kept else None
+
+
+def handled(request, path):
+    handler = BaseHandler()
+    handler.load_middleware()
+    request.path_info = path
+    return handler.get_response(request).content
+
+
+def run(request):
+    """Call another application with the environ of the request."""
+    environ = request.META
+    environ.update({"PATH_INFO": "/inner", "wsgi.input": BytesIO(), "wsgi.url_scheme": "http"})
+    return b"".join(WSGIHandler()(environ, lambda status, headers: status.index("200")))
+
+
+def scope_of(request):
+    return getattr(request, "scope", request.META)
+
+
+REFUSED = {
+    "the address": ("reads REMOTE_ADDR", lambda request: environ_of(request).get("REMOTE_ADDR")),
+    "all cookies": ("reads all cookies", lambda request: dict(cookies_of(request))),
+    "all cookies, unpacked": ("", lambda request: {**cookies_of(request)}),
+    "all cookies, copied": ("", lambda request: copy.deepcopy(cookies_of(request))),
+    "all cookies, pickled": ("", lambda request: pickle.loads(pickle.dumps(cookies_of(request)))),
+    "the number of cookies": ("", lambda request: len(cookies_of(request))),
+    "all headers": ("reads all headers", lambda request: [*request.headers.items()]),
+    "the environ": ("reads all headers", lambda request: [*environ_of(request).values()]),
+    "the user of the server": ("reads REMOTE_USER", lambda request: environ_of(request).get("REMOTE_USER")),
+    "an entry of the server": ("reads SSL_CLIENT", lambda request: environ_of(request).get("SSL_CLIENT")),
+    "the protocol": ("reads SERVER_PROTOCOL", lambda request: environ_of(request).get("SERVER_PROTOCOL")),
+    "the port of the server": ("", lambda request: environ_of(request).get("SERVER_PORT")),
+}
+REFUSED_BY_DJANGO = {
+    "all cookies, joined": ("", lambda request: {} | request.COOKIES),
+    "all cookies, as JSON": ("", lambda request: json.dumps(request.COOKIES)),
+    "all cookies, printed": ("", lambda request: str(request.COOKIES)),
+    "all headers, printed": ("", lambda request: str(request.headers)),
+    "all headers, copied deeply": ("", lambda request: copy.deepcopy(with_stream(request).headers)["X-Flavor"]),
+    "META, pickled": ("", lambda request: pickle.loads(pickle.dumps(request.META))["HTTP_X_FLAVOR"]),
+    "META of a copy of the request": ("", lambda request: dict(copy.copy(request).META)["HTTP_X_FLAVOR"]),
+    "cookies that the request keeps, in C": ("", kept),
+    "cookies of a copy, in C": ("", lambda request: orjson.dumps(copy.copy(request).COOKIES)),
+    "META, by another application": ("", run),
+    "all cookies, by another handler": ("", lambda request: handled(request, "/inner")),
+    "the server in the scope": ("", lambda request: scope_of(request).get("server")),
+    "the headers in the scope": ("", lambda request: scope_of(request).get("headers")),
+    "the whole scope": ("", lambda request: {**scope_of(request)}),
+}
+REFUSED_BY_FLASK = {
+    "address": ("reads REMOTE_ADDR", lambda request: request.remote_addr),
+    "route": ("", lambda request: request.access_route),
+    "all cookies, as lists": ("", lambda request: [*request.cookies.items(multi=True)]),
+    "the environ of the headers, in C": ("", lambda request: orjson.dumps(request.headers.environ, default=str)),
+    "server": ("", lambda request: request.server),
+    "address before the proxy": ("", lambda request: request.environ["werkzeug.proxy_fix.orig"]["REMOTE_ADDR"]),
+}
+
+
+@of_each(REFUSED, REFUSED_BY_DJANGO, REFUSED_BY_FLASK)
+def test_a_page_that_cannot_be_keyed_is_not_stored(make_site, item):
+    detail, read = item
+    site, visitor = make_site(), {"Cookie": "a=1", "X-Flavor": "sweet"}
+    site.add("/read", read)
+    site.add("/inner", lambda request: dict(cookies_of(request)))
+    assert site.get("/read", visitor).status == 200
+    assert not is_stored(site, "/read", visitor)
+    assert detail in site.get("/read").detail
+
+
+@pytest.mark.parametrize("make_site", ["Django on WSGI", "Flask"], indirect=True)
+@pytest.mark.parametrize("given", ["eu", "us"])
+def test_an_entry_counts_unless_the_server_copies_it_from_the_environment_of_the_process(make_site, monkeypatch, given):
+    monkeypatch.setenv("SITE_REGION", "eu")
+    site = make_site()
+    site.add("/region", lambda request: environ_of(request).get("SITE_REGION"))
+    whole = site.environ
+    site.environ = lambda *parts: whole(*parts) | {"SITE_REGION": given}
+    assert is_stored(site, "/region") is (given == "eu")
+
+
+# Accesses that read nothing that differs.
+
+
+class OwnWsgiRequest(WSGIRequest):
+    tenant = "own"
+
+
+class OwnAsgiRequest(ASGIRequest):
+    tenant = "own"
+
+
+def of_own_class(request):
+    """Assign another class, as some sites do."""
+    request.__class__ = OwnAsgiRequest if hasattr(request, "scope") else OwnWsgiRequest
+    return request.tenant
+
+
+class Wrapper:
+    """A request around another one, as frameworks for APIs have it."""
+
+    def __init__(self, request):
+        self.request = request
+
+    def __getattr__(self, name):
+        return getattr(self.request, name)
+
+
+def exists_in(request):
+    return hasattr(request, "META")
+
+
+ASKED = {
+    "whether there is an attribute": lambda request: (
+        (hasattr(request, "META") and hasattr(request, "COOKIES"))
+        or (hasattr(request, "environ") and hasattr(request, "cookies"))
+    ),
+    "an item that is set": lambda request: environ_of(request).__setitem__("site.item", "value"),
+    "items that are set": lambda request: environ_of(request).update({"site.item": "value"}),
+    "an item of an object of the class": lambda request: (
+        type(found := cookies_of(request))({"theme": "dark"}) and found.get("theme")
+    ),
+}
+ASKED_IN_DJANGO = {
+    "whether a wrapper has it": lambda request: exists_in(Wrapper(request)),
+    "whether there is a cookie": lambda request: bool(request.COOKIES) or not request.COOKIES,
+    "whether there are cookies": lambda request: "some" if request.COOKIES else "none",
+    "another page, by another handler": lambda request: handled(request, "/inner"),
+    "an attribute of the site's own class": of_own_class,
+}
+ASKED_IN_FLASK = {
+    "whether there are cookies": lambda request: "some" if flask.request.cookies else "none",
+    "a response of Werkzeug": lambda request: werkzeug.Response("page").status,
+    "a context": lambda request: flask.copy_current_request_context(lambda: "page")(),
+    "whether headers are equal": lambda request: request.headers == request.headers,
+    "a file": lambda request: flask.send_file(__file__, max_age=60),
+}
+
+
+@of_each(ASKED, ASKED_IN_DJANGO, ASKED_IN_FLASK)
+def test_an_access_that_reads_nothing_makes_no_variants(make_site, item):
+    site = make_site(rules=[("/*", ttl(60))])
+    site.add("/asked", item)
+    site.add("/inner", lambda request: "inner")
+    assert hits(site, "/asked") == 11
+
+
+# Code in C, which calls no method of a dict.
+
+CODE_IN_C = {f"{part}-{how}": (part, how) for part, how in READERS}
+
+
+@of_each(CODE_IN_C)
+def test_code_that_reads_a_part_as_a_whole_makes_no_page_for_another_visitor(make_site, item):
+    part, how = item
+    site = make_site()
+    of_part = cookies_of if part == "cookies" else environ_of
+    site.add("/shown", lambda request: shown(part, how, lambda: of_part(request)))
+    for theme in THEMES[how] * 2:
+        response = site.get("/shown", {"Cookie": f"theme={theme}; a=1", "X-Theme": theme})
+        assert response.status == 200
+        assert [each for each in THEMES[how] if each in response.body.decode()] == [theme]
+
+
+# Headers that the framework and the cache may parse differently.
+
+COOKIES = {
+    "a space of Unicode": "\xc2\xa0flavor=EVIL",
+    "a space of Latin-1": "\xa0flavor=EVIL",
+    "another space of Unicode": "a=1; \xe2\x80\x83flavor=EVIL",
+    "a separator": "\x85flavor=EVIL",
+    "a control character": "\x1fflavor=EVIL",
+    "a vertical tab": "a=1;\x0bflavor=EVIL",
+    "no name": "=; flavor=EVIL",
+    "no name and no sign": "flavor; flavor=EVIL",
+    "a quote": 'a="; flavor=EVIL; b="',
+    "the quote of another cookie": 'flavor="; a=1; flavor=EVIL"',
+    "a name with a space": "a flavor=EVIL; flavor=EVIL",
+    "a quote in a name": 'a"; flavor=EVIL',
+}
+
+
+@of_each(COOKIES)
+def test_a_cookie_that_the_framework_reads_and_the_cache_does_not_poisons_no_page(make_site, item):
+    site = make_site()
+    site.add("/read", READS["a cookie"])
+    for _ in range(2):
+        site.get("/read", {"Cookie": item})
+        assert site.get("/read").body.startswith(b"None")
+        assert site.get("/read", {"Cookie": "flavor=sweet"}).body.startswith(b"sweet")
+
+
+@of_each({quote(space): space for space in ("\xc2\xa0", "\xa0", "\x85", 'a="; ', "a=1; \xe2\x80\x83")})
+def test_a_session_that_the_cache_does_not_recognize_reaches_nobody_else(make_site, item):
+    site = make_site()
+    site.add("/name", lambda request: session_of(request).get("name"))
+    site.add("/cookie", READS["the cookie of the session"])
+    ada = logged_in(site, "ada")["Cookie"]
+    for target in ("/name", "/cookie"):
+        site.get(target, {"Cookie": item + ada})
+        assert site.get(target).body.startswith(b"None")
+
+
+def shows_page(request):
+    return (request.GET if hasattr(request, "GET") else request.args).get("page")
+
+
+@of_each({each: each for each in ("text/plain; charset=cp037", "application/json", "x; charset=UTF-16")})
+def test_the_type_of_a_request_without_a_body_poisons_no_page(make_site, item):
+    clean, site = make_site(), make_site()
+    clean.add("/clean", shows_page)
+    site.add("/page", shows_page)
+    for query in ("?page=2", "?page=%F2"):
+        expected = clean.get(f"/clean{query}").body.rpartition(b" ")[0]
+        for _ in range(2):
+            site.get(f"/page{query}", {"Content-Type": item})
+            assert site.get(f"/page{query}").body.rpartition(b" ")[0] == expected
+        assert is_stored(site, f"/page{query}")

@@ -1,0 +1,223 @@
+"""``wheelcache why`` and ``wheelcache rehearsal --path``, in the process of the test."""
+
+import json
+from io import StringIO
+
+import flask
+import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
+from django.http import StreamingHttpResponse
+
+from tests.pages.on_both.sites import cookies_of, environ_of, logged_in, response_to, session_of
+from tests.pages.on_both.traces import line_of
+from wheelcache.pages.reasons import REASONS
+from wheelcache.runtime.clock import SystemClock
+from wheelcache.watch import publisher
+from wheelcache.watch.flask_commands import wheelcache
+
+FILE = "tests/pages/on_both/test_why.py"
+
+
+def address(request):
+    return environ_of(request)["REMOTE_ADDR"]
+
+
+def agent(request):
+    return request.headers.get("User-Agent")
+
+
+def page(request):
+    return (request.GET if hasattr(request, "GET") else request.args).get("page")
+
+
+def counts(request):
+    session_of(request)["visits"] = 1
+    response = response_to(request, "1")
+    response.set_cookie("seen", "1")
+    return response
+
+
+def hidden(request):
+    """A read that no companion can notice."""
+    environ = vars(request)["META"] if hasattr(request, "META") else vars(request._get_current_object())["environ"]
+    text = f"<p>Hello</p>\n<p>{dict.get(environ, 'HTTP_COOKIE', 'you')}</p>"
+    return response_to(request, text)
+
+
+def broken(request):
+    raise ZeroDivisionError("in a view")
+
+
+def broken_stream(request):
+    def body():
+        yield "a"
+        raise ZeroDivisionError("in a stream")
+
+    async def async_body():
+        for each in body():
+            yield each
+
+    if not hasattr(request, "META"):
+        return flask.Response(body())
+    return StreamingHttpResponse(async_body() if hasattr(request, "scope") else body())
+
+
+application = None
+
+
+class Command:
+    """The command of a site, in this process."""
+
+    def __init__(self, site, base):
+        self.site = site
+        self.base = base
+
+    def __call__(self, *given):
+        """Return the output. A failure is an error with its message."""
+        if hasattr(self.site, "flask"):
+            done = self.site.flask.test_cli_runner().invoke(wheelcache, given)
+            if done.exit_code:
+                raise CommandError(done.output)
+            return done.output
+        call_command("wheelcache", *given, stdout=(out := StringIO()))
+        return out.getvalue()
+
+    def lines(self, *given):
+        return self(*given).splitlines()
+
+
+@pytest.fixture
+def command(make_site, site_settings, monkeypatch):
+    # The command keeps its process out of the figures.
+    monkeypatch.setattr(publisher, "_is_silent", False)
+    site = make_site(clock=SystemClock.steady, grace=30, fail_safe=5)
+    monkeypatch.setattr(f"{__name__}.application", site.app)
+    site_settings.WSGI_APPLICATION = f"{__name__}.{'unwrapped' if hasattr(site, 'scope') else 'application'}"
+    if hasattr(site, "scope"):
+        site_settings.ASGI_APPLICATION = f"{__name__}.application"
+    for view in (address, agent, page, counts, hidden, broken, broken_stream):
+        site.add(f"/{view.__name__}", view)
+    site.add("/theme", lambda request: cookies_of(request).get("theme"))
+    site.add("/visitor", lambda request: session_of(request).get("name"))
+    site.add("/now", lambda request: "now", None)
+    yield Command(site, "http://localhost" if hasattr(site, "flask") else "http://example.com")
+    assert publisher._is_silent
+
+
+def unwrapped(environ, start_response):
+    start_response("200 OK", [])
+    return [b"page"]
+
+
+def test_the_code_that_reads_the_address_is_named(command):
+    answer = command.lines("why", "/address")
+    assert answer[0] == f"GET {command.base}/address: 200 OK."
+    assert answer[1].startswith("The page is not stored: reads REMOTE_ADDR. The application read the address")
+    assert "ignore_reads_by" in answer[2]
+    assert f"  REMOTE_ADDR: {FILE}, line {line_of(FILE, 'REMOTE_ADDR')}, in address" in answer
+    document = json.loads(command("why", "/address", "--json"))
+    assert (document["status"], document["is_stored"], document["explanation"][:3]) == ("200 OK", False, answer[:3])
+    # A page that is not stored cannot be rehearsed.
+    assert command.lines("rehearsal", "--path", "/address")[:3] == answer[:3]
+
+
+DEPENDENCIES = {
+    "/agent": "the header User-Agent",
+    "/theme": "the cookie theme",
+    "/visitor": "the cookie {name} (the session)",
+}
+
+
+@pytest.mark.parametrize("target", DEPENDENCIES)
+def test_the_parts_on_which_a_page_depends_are_named(command, target):
+    answer = command.lines("why", target, "--header", "Cookie: theme=dark", "--header", "User-Agent: Firefox")
+    (sentence,) = [line for line in answer if line.startswith("It depends on ")]
+    assert sentence.endswith(", and is stored once for each combination of their values.")
+    expected = (
+        f"the cookie {command.site.session_cookie} (the session)" if target == "/visitor" else DEPENDENCIES[target]
+    )
+    assert expected in sentence
+
+
+def test_a_stored_page_and_the_parameters_that_no_code_reads(command):
+    lifetime = "It is fresh for 60 s. After that, visitors get it for 30 s while it is renewed (grace), and for 5 s if "
+    answer = command.lines("why", f"{command.base}/page?page=2&ref=x&utm_source=y")
+    assert answer[1] == "The page is stored."
+    assert answer[2].startswith(lifetime)
+    assert "A second request was answered from the cache." in answer
+    assert answer[-1] == (
+        "The application did not read the query parameters ref, utm_source. If they never change the page, set "
+        "ignore_query=['ref', *TRACKING]."
+    )
+
+
+def test_a_link_of_a_stranger_does_not_control_the_terminal(command):
+    answer = command("why", "/page?%1B%5D0;evil%07=1")
+    assert "\\x1b]0;evil\\x07" in answer
+    assert "\x1b" not in answer
+
+
+def test_the_code_that_writes_the_session_and_sets_a_cookie_is_named(command):
+    answer = command.lines("why", "/counts")
+    assert answer[1].startswith("The page is not stored: sets cookie")
+    place = answer.index("The application wrote these keys of the session and these cookies:")
+    assert answer[place + 1 : place + 3] == [
+        f"  session visits: {FILE}, line {line_of(FILE, 'visits')}, in counts",
+        f"  cookie seen: {FILE}, line {line_of(FILE, 'set_cookie')}, in counts",
+    ]
+
+
+def test_a_page_without_a_lifetime_and_one_of_a_visitor_with_a_session_get_advice(command):
+    assert command.lines("why", "now")[1:3] == [
+        "The page is not stored: no lifetime. The response names no lifetime, such as Cache-Control: max-age=60.",
+        f"What to change: {REASONS['no lifetime'].advice_for('/now')}",
+    ]
+    cookie = logged_in(command.site, "ada")["Cookie"]
+    assert command.lines("why", "/page", "--header", f"Cookie: {cookie}")[1].startswith(
+        "The page is not stored: session. "
+    )
+
+
+@pytest.mark.parametrize("make_site", ["Django on ASGI", "Flask"], indirect=True)
+def test_a_path_is_rehearsed_for_a_visitor(command):
+    visitor = ("--header", "Cookie: name=ada")
+    assert command.lines("rehearsal", "--path", "/hidden", *visitor) == [
+        "wrong: hidden, /hidden, line 2",
+        "  stored:  <p>you</p>",
+        "  visitor: <p>name=ada</p>",
+    ]
+
+
+def test_a_page_that_is_right_for_a_visitor_is_said_to_be_equal(command):
+    command.site.add("/constant", lambda request: response_to(request, "page"))
+    found = json.loads(command("rehearsal", "--path", "/constant", "--header", "Cookie: name=ada", "--json"))
+    assert found["explanation"] == ["The stored page equals the answer to this visitor."]
+    assert found["differences"] == []
+
+
+@pytest.mark.parametrize("make_site", ["Django on WSGI", "Flask"], indirect=True)
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        (["why", "/broken"], "ZeroDivisionError: in a view"),
+        (["why", "/broken_stream"], "ZeroDivisionError: in a stream"),
+        (["why", "ftp://example.com/"], "url must be a URL of http or https"),
+        (["why", "/page", "--header", "theme"], "--header must be like 'Accept-Language: de', not 'theme'."),
+        (["why", "http://["], "Invalid IPv6 URL"),
+    ],
+)
+def test_an_exception_of_the_application_and_a_wrong_argument_are_reported(command, given, complaint):
+    command.lines("why", "/now")
+    with pytest.raises(CommandError, match=complaint.replace(".", r"\.")):
+        command(*given)
+
+
+@pytest.mark.parametrize("make_site", ["Django on WSGI", "Flask"], indirect=True)
+def test_a_site_without_an_http_cache_is_told_how_to_wrap_it(command, site_settings):
+    site_settings.WSGI_APPLICATION = f"{__name__}.unwrapped"
+    if hasattr(command.site, "flask"):
+        command.site.flask.wsgi_app = unwrapped
+    wrap = r"HTTPCache\(\)" if hasattr(command.site, "flask") else r"page_cache\(\)\.wsgi\(application\)"
+    with pytest.raises(CommandError, match=rf"not behind an HTTP cache. Add these lines:[\s\S]*{wrap}"):
+        command("why", "/page")

@@ -1,0 +1,391 @@
+"""The results of the rehearsals of a site: the sum over its workers, a verdict, and a block of rules to paste."""
+
+import json
+import random
+import secrets
+from urllib.parse import quote
+
+import flask
+import pytest
+from django.http import HttpResponse, HttpResponseRedirect
+from django.utils.deprecation import MiddlewareMixin
+
+from tests.pages.on_both.conftest import site_settings  # noqa: F401
+from tests.pages.on_both.sites import MIDDLEWARE, DjangoOnWsgi, Flask
+from tests.pages.on_both.traces import line_of
+from tests.pages.on_django.pages_site import FORM, rendered
+from tests.pages.rehearsal.conftest import lines, personal, serving
+from tests.waiting import until
+from wheelcache.pages import ttl
+from wheelcache.pages.needs import IGNORE_READS_BY, MAX_BODY, TTL, WITHOUT_COOKIES, Need, Obstacle, Obstacles
+from wheelcache.pages.rehearsing import GAINS, NEEDS, OPTIONS, PROVED, REFUTED
+from wheelcache.watch import page_commands
+from wheelcache.watch.console import CommandFailed
+from wheelcache.watch.dashboard.dashboard import Dashboard
+from wheelcache.watch.dashboard.permissions import Permission
+from wheelcache.watch.dashboard.responses import Request, respond
+from wheelcache.watch.publisher import INTERVAL
+from wheelcache.watch.rehearsal_advice import LEAST_PROVED, advice_of, block_of
+from wheelcache.watch.rehearsals import Outcome
+from wheelcache.watch.site import Own, Site
+
+FILE = "tests/pages/rehearsal/test_verdict.py"
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "figures"
+
+
+def results(site):
+    (found,) = page_commands.rehearsal([site.cache.cache], None).document
+    return found
+
+
+# Workers.
+
+
+@pytest.fixture
+def workers(rehearsed, found, path, store):
+    """Two workers of a site, with an application whose pages show the visitor."""
+    made = [rehearsed(figures_dir=path) for _ in range(2)]
+    for site in made:
+        site.respond = serving(personal)
+        store(site, "/a")
+        site.get("/a", {"Cookie": "ada"})
+        site.get("/a")
+        assert found(site, "wrong")
+    return made
+
+
+def test_workers_add_up_also_after_their_end(workers, clock):
+    one, other = workers
+    one.cache.cache.close()
+    clock.advance(INTERVAL)
+    found = results(other)
+    (view,) = found["views"]
+    expected = {"visits": 6, "hits": 4, "compared": 4, "equal": 2, "wrong": 2}
+    assert {kind: view[kind] for kind in expected} == expected
+    assert found["verdict"] == "wait"
+    assert found["sentence"].startswith("Wait: 6 visits in ")
+    texts = {"stored": "<p>Hello you</p>", "visitor": "<p>Hello ada</p>"}
+    assert view["differences"] == [{"kind": "wrong", "url": "/a", "line": 7, **texts}]
+    clock.advance(INTERVAL)
+    assert results(other)["visits"] == 6
+
+
+@pytest.mark.parametrize("may_see", [True, False])
+def test_the_dashboard_shows_texts_only_to_those_who_may_see_values(workers, clock, may_see):
+    clock.advance(INTERVAL)
+    granted = frozenset({Permission.INSPECT if may_see else Permission.OPERATE})
+    request = Request("GET", "figures.json", dict, {}.get, "localhost", "/", granted, lambda: "ann")
+    response = respond(request, Dashboard("a site", lambda: [workers[0].cache.cache], lambda name: []))
+    (card,) = json.loads(response.body)["caches"]
+    (found,) = card["rehearsal"]["findings"]
+    assert found["sentence"] == "wrong: the view, /a, line 7"
+    assert found["details"] == (["stored:  <p>Hello you</p>", "visitor: <p>Hello ada</p>"] if may_see else [])
+    assert ("Hello" in response.body.decode()) == may_see
+
+
+def test_a_new_rehearsal_forgets_the_last_one_and_its_later_corrections(rehearsed, found, path, clock, store):
+    times = [*2 * ["noon"], "one", *6 * ["two"]]
+    site = rehearsed(figures_dir=path)
+    site.respond = serving(lambda request: f"<p>{times.pop(0) if times else 'three'}</p>", "max-age=600")
+    store(site)
+    site.get()
+    assert found(site, "wrong")
+    clock.advance(INTERVAL)
+    assert (results(site)["visits"], results(site)["wrong"]) == (2, 1)
+    page_commands.change_mode([site.cache.cache], None, "rehearse")
+    clock.advance(61)
+    assert found(site, "noise")
+    clock.advance(INTERVAL)
+    assert (results(site)["wrong"], results(site)["noise"]) == (0, 1)
+
+
+def test_a_mode_reaches_all_workers_and_new_ones(workers, rehearsed, path, clock):
+    clock.advance(INTERVAL)
+    for mode, detail in (("on", "hit"), ("rehearse", "fwd=bypass"), ("off", 'fwd=bypass; detail="switched off"')):
+        report = page_commands.change_mode([workers[0].cache.cache], None, mode)
+        assert report.document == [{"cache": "pages", "mode": mode}]
+        clock.advance(INTERVAL)
+        assert all(site.get("/a").detail.startswith(detail) for site in workers)
+    new = rehearsed(rehearse=None, figures_dir=path)
+    new.respond = serving(lines)
+    assert [new.get().detail for _ in range(3)] == ['fwd=bypass; detail="switched off"'] * 3
+
+
+def test_without_a_rehearsal_the_command_says_how_to_begin(make_site, path, clock):
+    site = make_site(figures_dir=path)
+    site.get()
+    clock.advance(INTERVAL)
+    with pytest.raises(CommandFailed, match="rehearse="):
+        results(site)
+
+
+# Verdicts of a Flask app.
+
+
+@pytest.fixture
+def make_flask(clock, closed, path):
+    def make(**options):
+        site = Flask(clock, **{"rehearse": 1, "figures_dir": path, **options})
+        closed(site.cache.cache)
+        for target, seconds in (("/cached", 60), ("/post/<number>", None), ("/\N{PARTY POPPER}\u202e/<number>", None)):
+            site.add(target, lambda request, number=1: flask.Response(f"<h1>Post {number}</h1>"), seconds)
+        return site
+
+    return make
+
+
+def report_of(site, clock):
+    cache, rehearsal = site.cache.cache, site.cache.pages.rehearsal
+
+    def is_published():
+        # The comparisons may have taken minutes of the clock, after which jobs of an idle cache pause until a write.
+        cache.engine.observed.observer.publication.run_now()
+        (found,) = Site([cache], Own.NONE).rehearsed().values()
+        counts = rehearsal.counts()
+        return {key: each.number for key, each in found.items()} == {key: each.number for key, each in counts.items()}
+
+    assert until(lambda: (clock.advance(5), not rehearsal._comparisons)[1], 30)
+    assert until(is_published, 30)
+    return page_commands.rehearsal([cache], None)
+
+
+def flask_visits(site, number, targets):
+    for _ in range(number):
+        headers = {}
+        for target in targets:
+            answer = site.get(target, headers)
+            if "set-cookie" in answer.headers:
+                headers = {"Cookie": answer["set-cookie"].partition(";")[0]}
+
+
+@pytest.mark.parametrize("key", ["nonce", "\x1b[2J"])
+def test_a_site_that_begins_a_session_for_each_visitor_cannot_gain(make_flask, clock, key):
+    site = make_flask()
+    site.flask.before_request(lambda: flask.session.setdefault(key, secrets.token_hex()) and None)
+    flask_visits(site, 32, ["/post/1", "/post/2", "/cached", "/post/1"])
+    report = report_of(site, clock)
+    (found,) = report.document
+    place = f"{FILE}:{line_of(FILE, 'secrets.token_hex')}"
+    assert (found["verdict"], found["block"]) == ("cannot gain", "")
+    assert found["sentence"] == (
+        f"This site cannot gain: every new session gets a {key} at `{place}`, which its author would have to change."
+    )
+    # The key cannot control the terminal.
+    assert all(line.isprintable() and "not stored" not in line for line in report.view)
+
+
+VERDICTS = {
+    "serve": (
+        30,
+        ["/cached"] * 4,
+        "Serve: none of 119 compared answers was wrong, and 99% of 120 visits would have been ",
+    ),
+    "wait": (3, ["/cached", "/post/1"], "Wait: 6 visits in "),
+    "apply": (
+        *(30, ["/cached", "/post/1", "/post/2", "/post/3"]),
+        "Apply this and rehearse again: hits go from 24% to about 97% of 120 visits.",
+    ),
+}
+
+
+@pytest.mark.parametrize("verdict", VERDICTS)
+def test_the_verdict_depends_on_the_visits_that_would_be_hits(make_flask, clock, verdict):
+    number, targets, sentence = VERDICTS[verdict]
+    site = make_flask()
+    flask_visits(site, number, targets)
+    report = report_of(site, clock)
+    (found,) = report.document
+    assert found["verdict"] == verdict
+    assert found["sentence"].startswith(sentence)
+    rule = ["rules=[", '    ("/post/*", ttl(60)),  # 75% of visits', "],"]
+    imports = ["from wheelcache.pages import ttl", "", "# In place of the options of the same name; keep the others."]
+    assert [*report.view][-6:] == [*imports, *rule] or verdict != "apply"
+
+
+def pasted(block):
+    """Return the options that a block adds to the call of ``page_cache``."""
+    imports, _, arguments = block.partition("\n\n")
+    names = {}
+    exec(imports, names)
+    return eval(f"dict({arguments})", names)
+
+
+def test_a_pasted_block_takes_effect_for_any_characters_of_a_route(make_flask, clock):
+    site = make_flask(rules=[("/\N{PARTY POPPER}", ttl(31_536_000))])
+    targets = [quote(f"/\N{PARTY POPPER}\u202e/{number}") for number in range(4)]
+    flask_visits(site, 30, targets)
+    (found,) = report_of(site, clock).document
+    assert '    ("/\N{PARTY POPPER}\\u202e/*", ttl(60)),  # 100% of visits' in found["block"].splitlines()
+    assert '    ("/\N{PARTY POPPER}", ttl(31536000)),  # set already' in found["block"].splitlines()
+    served = make_flask(**pasted(found["block"]), rehearse=None)
+    flask_visits(served, 2, targets)
+    assert served.stats().fresh == 4
+
+
+# A whole Django site.
+
+
+class RealAddress(MiddlewareMixin):
+    """Keeps the address of the visitor in the request, and an entry for a log."""
+
+    def process_request(self, request):
+        request.address = request.META.get("HTTP_X_FORWARDED_FOR") or request.META["REMOTE_ADDR"]
+        request.agent = request.META.get("HTTP_USER_AGENT")
+
+
+def page(request, **parts):
+    return HttpResponse(f"<h1>Page {request.path}</h1>\n<p>Welcome</p>")
+
+
+def product(request, slug):
+    response = page(request)
+    response.set_cookie("history", f"{request.COOKIES.get('history', '')}.{slug}")
+    return response
+
+
+def recent(request, slug):
+    response = HttpResponse(f"<h1>Recent</h1>\n<p>{request.COOKIES.get('seen', 'nothing')}</p>")
+    response.set_cookie("seen", slug)
+    return response
+
+
+def address(request):
+    return HttpResponse(f"<h1>You</h1>\n<p>{request.address}</p>", headers={"Cache-Control": "max-age=60"})
+
+
+def basket(request):
+    request.session["basket"] = [*request.session.get("basket", []), "chair"]
+    return HttpResponse("<h1>Basket</h1>")
+
+
+VIEWS = {
+    **dict.fromkeys(("/home/", "/news/<int:year>/<slug:slug>/"), page),
+    "/form/": lambda request: rendered(request, FORM),
+    "/product/<slug:slug>/": product,
+    "/recent/<slug:slug>/": recent,
+    "/address/": address,
+    "/basket/": basket,
+    "/old/": lambda request: HttpResponseRedirect("/"),
+}
+PAGES = ["/home/", "/news/2026/a/", "/news/2025/b/?utm_source=mail", "/form/", "/product/chair/"]
+OTHERS = ["/recent/chair/", "/recent/table/", "/address/", "/basket/", "/old/", "/nowhere"]
+
+
+def visits(site, targets, number=12):
+    """Let each of some browsers request all pages, and return the answers."""
+    generator = random.Random(1)
+    for each in range(number):
+        headers = {"User-Agent": f"Browser/{each}", "X-Forwarded-For": f"198.51.100.{each}"}
+        cookies = {"_ga": f"GA1.{each}"}
+        for target in generator.sample(targets, len(targets)):
+            cookie = "; ".join(f"{name}={value}" for name, value in cookies.items())
+            answer = site.get(target, {**headers, "Cookie": cookie})
+            name, _, value = answer.headers.get("set-cookie", "").partition(";")[0].partition("=")
+            cookies |= {name.strip(): value} if name else {}
+            yield target, headers["X-Forwarded-For"], answer
+
+
+def test_the_block_of_the_first_rehearsal_suffices(site_settings, clock, closed, path):  # noqa: F811
+    site_settings.MIDDLEWARE = [*MIDDLEWARE, f"{__name__}.RealAddress"]
+
+    def make(**options):
+        site = DjangoOnWsgi(clock, figures_dir=path, **options)
+        closed(site.cache.cache)
+        return site
+
+    site = make(rehearse=1)
+    for target, view in VIEWS.items():
+        site.add(target, view, None)
+    assert len([*visits(site, PAGES + OTHERS, 24)]) == 24 * len(PAGES + OTHERS)
+    (found,) = report_of(site, clock).document
+    assert found["verdict"] == "apply"
+    block = found["block"]
+    for line in (
+        *("from wheelcache.pages import TRACKING, ", '("/news/*/*/", ttl(60)),', f'"{__name__}.RealAddress",'),
+        *('("/product/*/", without_cookies("history")),', '("/address/", bypass())'),
+    ):
+        assert line in block
+    for unsafe in ("recent", "/basket/", "/old/", "/nowhere", "sessionid"):
+        assert unsafe not in block
+    served = make(**pasted(block))
+    for target, _, answer in visits(served, PAGES):
+        assert f"Page {target.partition('?')[0]}".encode() in answer.body or target == "/form/"
+    assert served.stats().fresh >= 0.9 * 12 * len(PAGES) - len(PAGES)
+    for target, given, answer in visits(served, ["/address/", *OTHERS]):
+        assert given.encode() in answer.body or target != "/address/"
+
+
+# The advice of given outcomes.
+
+
+def outcomes_of(*trials, wrong=(), **options):
+    """Return outcomes. A trial: the pattern, its needs, visits, proved and refuted comparisons, and an obstacle."""
+    found = {("", OPTIONS): Outcome(1, 0.0, options)}
+    for pattern, needs, number, proved, refuted, *stuck in trials:
+        row = Obstacles(pattern, needs, stuck[0] if stuck else None, frozenset(), frozenset()).row
+        counts = {NEEDS: number, GAINS: number - 1, PROVED: proved, REFUTED: refuted}
+        found |= {(pattern, f"{kind}: {row}"): Outcome(each, 0.0, {"url": pattern}) for kind, each in counts.items()}
+    return found | {(url, "wrong"): Outcome(number, 0.0, {"url": url}) for url, number in wrong}
+
+
+LIFE = (Need(TTL),)
+COOKIE = (Need(WITHOUT_COOKIES, "seen"),)
+BIG = (Need(MAX_BODY, "1024"),)
+LOG = (Need(IGNORE_READS_BY, "site.Log"),)
+ADVICE = {
+    "a proved page": ([("/a", LIFE, 9, LEAST_PROVED, 0)], ['("/a", ttl(60))']),
+    "a page with too few comparisons": ([("/a", LIFE, 9, LEAST_PROVED - 1, 0)], []),
+    "a refuted page": ([("/a", LIFE, 9, LEAST_PROVED, 1)], []),
+    "a page with an obstacle": ([("/a", LIFE, 9, LEAST_PROVED, 0, Obstacle("private", "private", ""))], []),
+    "a page without a view": ([("", LIFE, 9, LEAST_PROVED, 0)], []),
+    "a size without a view": ([("", BIG, 9, LEAST_PROVED, 0)], ["1024"]),
+    "the largest size": ([("/a", BIG, 9, 5, 0), ("/b", (Need(MAX_BODY, "4096"),), 1, 5, 0)], ["4096"]),
+    "the busiest first": ([("/a", LIFE, 1, 5, 0), ("/b", LIFE, 9, 5, 0)], ['("/b", ttl(60))', '("/a", ttl(60))']),
+    "one rule for all": ([("/a/*", LIFE, 1, 5, 0), ("/a/b", LIFE, 9, 5, 0)], ['("/a/*", ttl(60))']),
+    "cookies of a special page first": (
+        [("/a/*", COOKIE, 9, 5, 0), ("/a/b", (Need(WITHOUT_COOKIES, "own"),), 1, 5, 0)],
+        ['("/a/b", without_cookies("own", "seen"))', '("/a/*", without_cookies("seen"))'],
+    ),
+    "a refuted page among others": (
+        [("/a/*", LIFE, 9, 5, 0), ("/a/b", LIFE, 1, 0, 2)],
+        ['("/a/*", ttl(60))', '("/a/b", bypass())'],
+    ),
+    "a refuted page that needs more": ([("/a", LIFE, 9, 5, 0), ("/b", COOKIE, 1, 0, 2)], ['("/a", ttl(60))']),
+    "code whose reads do not count": ([("/a", LOG, 9, 5, 0)], ['"site.Log"']),
+}
+
+
+@pytest.mark.parametrize("case", ADVICE)
+def test_a_rule_is_recommended_if_enough_comparisons_prove_it(case):
+    trials, expected = ADVICE[case]
+    assert [line.item for line in advice_of(outcomes_of(*trials)).lines] == expected
+
+
+@pytest.mark.parametrize(
+    ("url", "pattern"),
+    [("/a?b", '"/a"'), ("/caf%C3%A9/%22", '"/café/\\""'), (f"/{'%C3%A9' * 33}%", f'"/{"é" * 33}*"')],
+)
+def test_the_rule_for_a_wrong_page_matches_its_path(url, pattern):
+    advice = advice_of(outcomes_of(wrong=[(url, 1)]))
+    assert f"({pattern}, bypass()),  # 1 compared answer was wrong\n" in block_of(advice.lines, 100)
+    assert "2 compared answers were wrong" in block_of(advice_of(outcomes_of(wrong=[(url, 2)])).lines, 100)
+
+
+def test_a_block_shows_the_share_of_each_line_and_the_rules_that_are_set():
+    given = {"rules": [("/old", "ttl(5)")], "ignore_reads_by": ["site.Own"], "ignore_query": []}
+    advice = advice_of(
+        outcomes_of(("/a", LIFE, 50, 5, 0), ("/b", COOKIE, 1, 5, 0), session_cookies=["s"], max_body=1, **given)
+    )
+    assert block_of(advice.lines, 200).splitlines()[3:] == [
+        "rules=[",
+        '    ("/a", ttl(60)),  # 25% of visits',
+        '    ("/b", without_cookies("seen")),  # less than 1% of visits: these pages no longer set the cookie',
+        '    ("/old", ttl(5)),  # set already',
+        "],",
+    ]
+    assert (advice.gains, advice.sessions) == (49, ["s"])
+    assert block_of([], 200) == ""
