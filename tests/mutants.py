@@ -9,7 +9,7 @@ stand beside the tests. Each of their rows has
     new     the text in its place
     test    the test that fails then, as pytest names it
 
-Names of folders (``core pages``) or texts of rules choose rows. With ``--every-test``, the whole of ``make test`` runs
+Names of folders (``core pages/on_both``) or texts of rules choose rows. With ``--every-test``, the whole of ``make test`` runs
 over each mutant, which takes minutes for each, and the number of tests that fail is printed: one of those is enough.
 """
 
@@ -51,7 +51,7 @@ class Mutant(NamedTuple):
 
 
 def tables() -> dict[str, list[Mutant]]:
-    """Return the mutants of each folder of tests.
+    """Return the mutants of each folder below ``tests``.
 
     Raises:
         TypeError: if a row lacks a column or has another one.
@@ -158,7 +158,8 @@ def main() -> int:
         mutant
         for folder, rows in tables().items()
         for mutant in rows
-        if not options.chosen or any(each == folder or each in mutant.rule for each in options.chosen)
+        if not options.chosen
+        or any(f"{folder}/".startswith(f"{each}/") or each in mutant.rule for each in options.chosen)
     ]
     processors = os.cpu_count() or 1
     named = EVERY_TEST if options.every_test else sorted({mutant.test for mutant in mutants})
