@@ -13,10 +13,10 @@ from django.core.cache.backends.locmem import LocMemCache
 from django.test import override_settings
 
 from tests.backends.adapter import QUIET, names
-from tests.backends.noting import noting
 from tests.backends.on_django import OnDjango, OnDjangoAsync
 from tests.backends.on_flask import OnFlask
 from tests.engines import noted
+from tests.near_cache.noting import noting
 from tests.waiting import until
 from wheelcache.flask_backend import TieredCache, WheelCache
 from wheelcache.near_cache.invalidations import redis_client

@@ -23,7 +23,7 @@ def workers(request, tmp_path):
         print(number, file=process.stdin, flush=True)
         return int(process.stdout.readline())
 
-    command = [sys.executable, "-m", "tests.django_backend.readme_site", str(tmp_path), request.param]
+    command = [sys.executable, "-m", "tests.pages.on_django.readme_site", str(tmp_path), request.param]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     # As outside of tests in parallel: the workers share the entries.
     pipes["env"] = {**os.environ, "PYTEST_XDIST_WORKER": ""}
