@@ -2,7 +2,6 @@
 
 from importlib.metadata import version
 
-import freezegun
 import pytest
 
 from tests.time_travel import FAR, LIBRARIES, LONG_AGO, in_real_time
@@ -70,16 +69,6 @@ def set_in_it(both, library):
         assert (both.get("b"), both.get("long")) == (after, 1)
 
 
-def ticking(both, library):
-    with library.freeze(FAR, tick=True) as time_:
-        both.set("a", 1, 300)
-        time_.shift(200)
-        assert both.get("a") == 1
-        # freezegun forgets the seconds that have passed before.
-        time_.shift(200)
-        assert both.get("a") is None
-
-
 def every_method(both, library):
     with library.freeze(FAR) as time_:
         assert both.add("a", 1, 10)
@@ -103,21 +92,10 @@ OLD_CACHELIB = pytest.mark.skipif(
     tuple(map(int, version("cachelib").split(".")[:2])) < (0, 14),
     reason="this cachelib's SimpleCache adds no value in the place of an expired one",
 )
-SCRIPTS = (set_before, set_in_it, ticking, pytest.param(every_method, marks=OLD_CACHELIB))
+SCRIPTS = (set_before, set_in_it, pytest.param(every_method, marks=OLD_CACHELIB))
 
 
 @pytest.mark.pairs
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_script_has_the_answers_of_the_frameworks_own_cache(script, library, both):
     script(both, library)
-
-
-def test_time_that_ticks_at_every_reading_expires_entries(both):
-    for cache in both.caches:
-        with freezegun.freeze_time("2035-01-01", auto_tick_seconds=1):
-            cache.set("a", 1, 100)
-            answers = [cache.get("a") for _ in range(150)]
-        hits = answers.count(1)
-        assert answers == [1] * hits + [None] * (150 - hits)
-        # The set and the wheel thread read the time as well, a few times.
-        assert 90 <= hits <= 100

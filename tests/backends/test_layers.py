@@ -152,11 +152,3 @@ def test_an_entry_is_over_for_every_call_when_its_time_is_up(layer, clock):
     assert (layer.has(layer.a), layer.seconds_left(layer.a)) == (False, 0)
     assert layer.delete(layer.a) is layer.touch(layer.a, 5) is layer.replace(layer.a, 3, 5) is False
     assert layer.add(layer.a, 4, 5) is True
-
-
-def test_values_are_encoded_for_each_caller(layer):
-    layer.set(layer.c, value := [1], None)
-    value.append(2)
-    found = [layer.decoded(layer.look_up(layer.c)) for _ in range(2)]
-    assert found == [[1], [1]]
-    assert found[0] is not found[1]

@@ -154,16 +154,6 @@ def made_by_factory(memoize, n):
     return function
 
 
-def of_local_class(memoize, n):
-    class Shop:
-        @staticmethod
-        @memoize(60)
-        def price():
-            return [n]
-
-    return Shop.price
-
-
 class Bound:
     def __init__(self, number):
         self.number = number
@@ -179,17 +169,11 @@ def lambda_of(memoize, n):
     return memoize(60)((lambda: [1]) if n == 1 else (lambda: [2]))
 
 
-def named_partial(memoize, n):
-    function = partial(lambda n: [n], n)
-    function.__module__, function.__name__, function.__qualname__ = __name__, "price", "price"
-    return memoize(60)(function)
-
-
 def bound_method(memoize, n):
     return memoize(60)(Bound(n).price)
 
 
-@pytest.mark.parametrize("make", [made_by_factory, of_local_class, lambda_of, named_partial, bound_method])
+@pytest.mark.parametrize("make", [made_by_factory, lambda_of, bound_method])
 def test_functions_of_one_name_have_values_of_their_own(site, make):
     functions = [make(site.memoize, n) for n in (1, 2)]
     for _ in range(2):
@@ -276,21 +260,6 @@ def test_a_value_is_computed_once_for_all_callers_that_miss_it_together(site, in
     assert computed == ["a"]
 
 
-@on(SHARING)
-def test_all_callers_of_a_computation_receive_its_exception_which_is_not_kept(site, in_thread):
-    computed = []
-
-    def compute(key):
-        computed.append(key)
-        raise LookupError(key)
-
-    raised = [call.exception(PATIENCE) for call in calls_together(site, in_thread, compute)]
-    assert [*map(repr, raised)] == ["LookupError('a')"] * THREADS
-    # No two callers share an object.
-    assert len(set(map(id, raised))) == THREADS
-    assert computed == ["a"]
-
-
 def calls_with(in_thread, memoize, delete):
     """Call a function of which ``delete(function)`` runs while its first value is computed."""
     numbers = count()
@@ -343,23 +312,6 @@ def generated(key):
 
 def wrapper(function):
     return lambda key: function(key)
-
-
-class AsyncCall:
-    __qualname__ = "AsyncCall"
-
-    async def __call__(self, key):
-        return [key]
-
-
-def test_an_object_whose_call_is_async_is_awaited(django_site):
-    load = django_site.memoize(60)(AsyncCall())
-
-    async def main():
-        return await load("a"), await load("a")
-
-    assert asyncio.run(main()) == (["a"], ["a"])
-    assert load.cache_stats().calls == 1
 
 
 @pytest.mark.pairs(full="site", of="site")

@@ -2,7 +2,6 @@
 
 import os
 from decimal import Decimal
-from fractions import Fraction
 
 import pytest
 
@@ -30,25 +29,6 @@ def test_a_wrong_option_is_an_error_that_names_it_and_what_it_takes_and_got(adap
         adapter.make(**{option: wrong})
     for part in (adapter.spelled(option), takes, f"not {wrong!r:.200}"):
         assert part in str(refused.value)
-
-
-@pytest.mark.pairs(full="adapter", of="adapter")
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"max_entries": 1},
-        {"max_bytes": None},
-        {"max_bytes": 1 << 30},
-        {"jitter": 0.99},
-        {"jitter": Fraction(1, 3)},
-    ],
-    ids=repr,
-)
-def test_a_right_option_makes_a_cache_that_works(make, options):
-    cache = make(**options)
-    cache.set("key", ["value"], 60)
-    assert cache.get("key") == ["value"]
 
 
 def test_every_minute_has_a_line_of_figures_which_names_the_cache(make, clock, caplog):

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.backends.adapters import ADAPTERS, IN_PROCESS, use_clock
+from tests.backends.adapters import ADAPTERS, use_clock
 from wheelcache import ManualClock
 
 
@@ -120,20 +120,3 @@ def test_each_value_of_many_stays_with_its_key_if_serializing_one_changes_the_di
     with suppress(KeyError, RuntimeError):
         cache.set_many(values)
     assert cache.get_many(["key0", *wanted]).items() <= {"key0": "acted", **wanted}.items()
-
-
-@pytest.mark.parametrize("adapter", IN_PROCESS.values(), ids=IN_PROCESS)
-@pytest.mark.parametrize("name", ["set", "add"])
-def test_a_listener_that_is_set_while_a_value_is_serialized_is_told_of_what_the_value_displaces(make, name):
-    cache, removed = make(max_entries=1), []
-
-    def listen():
-        cache.engine.on_removal = lambda key, value, cause: removed.append(value)
-
-    cache.set("a", "first")
-    try:
-        getattr(cache, name)("b", Acting(listen))
-    finally:
-        # Other tests look for listeners in the whole process.
-        cache.engine.on_removal = None
-    assert removed == ["first"]

@@ -142,16 +142,6 @@ def test_a_load_that_a_drop_has_overtaken_is_not_kept(make, in_thread):
     assert adapter.get("key") is None
 
 
-@pytest.mark.parametrize("adapter", ADAPTERS.values(), ids=ADAPTERS)
-def test_a_value_that_changes_in_place_keeps_its_tags(adapter):
-    adapter = adapter.make()
-    adapter.backend.set("key", 1, tags=("a",))
-    adapter.count("key")
-    assert adapter.get("key") == 2
-    adapter.backend.delete_tags("a")
-    assert adapter.get("key") is None
-
-
 def test_engine_entries_are_removed(make, clock):
     adapter = make()
     adapter.backend.set("key", 1, tags=("a",))

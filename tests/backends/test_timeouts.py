@@ -1,7 +1,6 @@
 """The lifetime of a value: exact on a clock that stands still, and with the default jitter."""
 
 from datetime import timedelta
-from fractions import Fraction
 
 import pytest
 
@@ -100,22 +99,6 @@ def test_a_wrong_timeout_is_a_type_error_that_names_it_and_changes_nothing(make,
             with refused_timeout(cache, wrong):
                 cache.touch(key, wrong)
     assert (cache.get("key"), cache.ttl_left("key")) == ("old", 10)
-
-
-@writes
-def test_a_bool_or_a_fraction_is_the_number_that_it_is_to_the_frameworks_own_cache(adapter, make, clock, write):
-    for ttl, seconds in ((True, 1), (Fraction(5, 2), 2.5)):
-        cache = make()
-        write(cache, ttl)
-        assert cache.ttl_left("key") == seconds
-        if hasattr(cache, "touch"):
-            cache.touch("key", 10)
-            assert cache.touch("key", ttl)
-            assert cache.ttl_left("key") == seconds
-    ours, theirs = make(), adapter.beside()
-    write(ours, False)
-    theirs.set("key", [1], False)
-    assert ours.has("key") is theirs.has("key")
 
 
 def test_a_new_value_has_a_new_timeout_and_a_counter_keeps_its_own(make, clock):

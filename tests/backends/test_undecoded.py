@@ -162,21 +162,3 @@ def test_the_result_of_a_memoized_function_is_computed_again(site, deploy, undec
     assert [call(), call()] == [[7]] * 2
     assert len(runs) == 2
     assert len(undecoded()) == 1
-
-
-@pytest.mark.parametrize("site", [name for name in ALL if "django" in name], indirect=True)
-def test_a_version_of_a_memoized_function_that_cannot_be_decoded_is_made_again(site, deploy, monkeypatch):
-    runs = []
-
-    @site.memoize(60)
-    def value():
-        runs.append(1)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(memoized_functions.secrets, "token_hex", lambda size: Moved(1))
-        value()
-    deploy()
-    value()
-    before = len(runs)
-    value()
-    assert len(runs) == before

@@ -6,14 +6,11 @@ Their effects are tested in ``tests/backends``, with its adapter ``OnDjangoAsync
 import asyncio
 import inspect
 import threading
-from contextvars import Context
 
 import pytest
-from django.core.cache import caches
 from django.core.cache.backends.base import BaseCache
 
 from tests.django_backend.conftest import finish_request
-from tests.engines import engine
 from tests.guests import needs
 from tests.waiting import PATIENCE, auntil_waiting
 from wheelcache import django_backend
@@ -68,22 +65,6 @@ def test_no_async_method_hops_to_a_thread_or_lets_another_task_in_between(cache,
         getattr(cache, method)(*ARGUMENTS.get(method, ("key",))).send(None)
 
 
-def test_versions_and_missing_keys_are_as_with_the_sync_methods(cache):
-    async def use():
-        await cache.aset("a", 4)
-        assert await cache.adecr("a", 2) == 2
-        assert await cache.aincr_version("a") == 2
-        assert (await cache.aget("a"), await cache.aget("a", version=2)) == (None, 2)
-        assert await cache.adecr_version("a", version=2) == 1
-        for call in (cache.aincr, cache.adecr, cache.aincr_version):
-            with pytest.raises(ValueError, match="Key 'missing' not found"):
-                await call("missing")
-        await cache.aclose()
-        assert await cache.aget("a") == 2
-
-    run(use())
-
-
 def kinds_of_defaults(compute):
     return {
         "coroutine function": compute,
@@ -119,22 +100,6 @@ def test_a_hundred_tasks_that_miss_together_run_an_async_default_once(cache, kin
     else:
         assert {type(each) for each in values} == {LookupError}
         assert "key" not in cache
-
-
-def test_each_async_context_has_a_backend_of_its_own_on_the_same_entries():
-    async def one_task(number):
-        await caches["default"].aset(f"key{number}", number)
-        await asyncio.sleep(0)
-        return caches["default"], await caches["default"].aget_many([f"key{each}" for each in range(10)])
-
-    async def use():
-        return await asyncio.gather(*(one_task(number) for number in range(10)))
-
-    # A context in which no test has had the backend yet: tasks inherit what there is.
-    backends, found = zip(*Context().run(run, use()), strict=True)
-    assert found == ({f"key{each}": each for each in range(10)},) * 10
-    assert len({id(backend) for backend in backends}) == 10
-    assert len({id(backend.store) for backend in backends}) == 1
 
 
 # The end of a request.
@@ -183,28 +148,3 @@ def test_the_end_of_a_request_ends_the_leases_of_its_thread_though_no_backend_of
     go_on.set()
     requested.result(PATIENCE)
     assert waiting.result(PATIENCE) == "none"
-
-
-def test_threads_and_tasks_may_use_one_object_at_once_while_requests_end(make, together):
-    cache = make({"MAX_ENTRIES": 40})
-
-    def by_thread(number):
-        for step in range(10):
-            cache.set(f"{number}-{step % 7}", value := [number, step], 60)
-            assert cache.get(f"{number}-{step % 7}", value) == value
-            cache.get_or_set("shared", lambda: [0], None)
-            finish_request()
-
-    async def by_task(number):
-        for step in range(10):
-            await cache.aset(f"{number}-{step % 7}", value := [number, step], 60)
-            await asyncio.sleep(0)
-            assert await cache.aget(f"{number}-{step % 7}", value) == value
-            await cache.aget_or_set("shared", lambda: [0], None)
-
-    async def by_tasks(number):
-        await asyncio.gather(*(by_task(f"{number}-{each}") for each in range(4)))
-
-    found = together(lambda number: by_thread(number) if number % 2 else asyncio.run(by_tasks(number)))
-    assert set(found) == {None}
-    assert len(engine(cache)) <= 40

@@ -2,7 +2,6 @@
 
 import pytest
 
-from tests.django_backend.conftest import finish_request
 from tests.engines import engine
 from wheelcache.django_backend import WheelCache
 
@@ -40,15 +39,6 @@ def test_touch_gives_a_new_timeout_shorter_or_longer(make, clock, timeout, left)
 # Values and bounds
 
 
-@pytest.mark.filterwarnings("ignore::django.core.cache.CacheKeyWarning")
-def test_max_bytes_counts_a_key_that_django_warns_of(make):
-    cache = make({"MAX_BYTES": 100_000})
-    cache.set("k" * 10_000, 1)
-    assert engine(cache).stats().weight > 10_000
-    cache.clear()
-    assert engine(cache).stats().weight == len(engine(cache)) == 0
-
-
 @pytest.mark.parametrize("frequency", [0, 1, 3])
 def test_the_cull_frequency_is_ignored_and_a_full_cache_evicts_one_entry(make, frequency):
     cache = make({"MAX_ENTRIES": 30, "CULL_FREQUENCY": frequency})
@@ -77,11 +67,3 @@ def test_aliases_with_one_location_and_the_same_options_share_entries(make, cloc
 def test_many_threads_that_make_a_backend_first_all_get_one_store(make, together):
     made = together(lambda _: make({"JITTER": 0.16}, location="first").store)
     assert len(set(map(id, made))) == 1
-
-
-def test_close_leaves_the_entries(make):
-    cache = make()
-    cache.set_many({"a": 1, "b": 2}, 10)
-    cache.close()
-    finish_request()
-    assert cache.get_many("ab") == {"a": 1, "b": 2}

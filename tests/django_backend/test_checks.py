@@ -12,7 +12,6 @@ from tests.django_backend.configured import (
 from tests.django_backend.conftest import BACKEND
 from tests.guests import has
 from tests.scripts import run_python
-from wheelcache.django_backend import WheelCache
 from wheelcache.engine.option_table import DJANGO
 
 
@@ -65,18 +64,6 @@ def test_aliases_without_a_location_that_share_one_store_are_a_warning_that_name
 @pytest.mark.parametrize("option", DJANGO)
 def test_an_option_beside_options_is_a_warning_that_names_it_and_its_alias(option):
     assert_warns_beside_options("default", option, {"default": alias("beside")})
-
-
-def test_the_subclass_of_a_project_is_checked_as_well():
-    found = warnings_for(
-        default={"BACKEND": f"{__name__}.OurCache", "JITTER": 0.8, "LOCATION": "sub"},
-        other=alias("sub", {"JITTER": 0.8}),
-    )
-    assert sorted(warning.id for warning in found) == ["wheelcache.W001", "wheelcache.W002"]
-
-
-def OurCache(location, params):  # a factory, as good as a class to Django
-    return type("OurCache", (WheelCache,), {})(location, params)
 
 
 SITE = f"""

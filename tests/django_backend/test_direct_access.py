@@ -1,20 +1,15 @@
 """``caches[...]`` and ``django.core.cache.cache`` behave as Django's own, with and without direct access."""
 
 import asyncio
-import copy
-import threading
 from unittest import mock
 
-import django.core.cache
 import pytest
-from asgiref.local import Local
 from asgiref.sync import sync_to_async
 from django.contrib.sessions.backends.cache import SessionStore
 from django.core.cache import CacheHandler, InvalidCacheBackendError, cache, caches
 from django.core.exceptions import ImproperlyConfigured
 from django.template import Context, Engine
 from django.test import override_settings
-from django.utils.connection import ConnectionProxy
 
 from tests.django_backend.conftest import BACKEND
 from tests.scripts import run
@@ -185,34 +180,10 @@ def test_doubles_are_called_and_restored(is_direct, patch):
     assert vars(caches["default"]) == before
 
 
-def test_what_is_set_on_the_proxy_is_set_on_the_object(is_direct):
-    cache.set("key", "value")
-    cache.key_prefix = "other"
-    assert (caches["default"].key_prefix, cache.get("key")) == ("other", None)
-    caches["default"].key_prefix = ""
-    assert cache.get("key") == "value"
-    cache.flavour = "vanilla"
-    assert caches["default"].flavour == "vanilla"
-    del cache.flavour
-    with pytest.raises(AttributeError, match=r"^'WheelCache' object has no attribute 'flavour'$"):
-        delattr(cache, "flavour")
-
-
 def test_a_proxy_of_the_same_class_for_another_alias_calls_that_alias(is_direct):
     cache.set("key", "default")
     caches["other"].set("key", "other")
     assert type(cache)(caches, "other").get("key") == "other"
-
-
-def test_the_objects_are_djangos(is_direct):
-    assert django.core.cache.cache is cache
-    assert isinstance(cache, ConnectionProxy)
-    assert isinstance(caches, CacheHandler)
-    cache.set("key", "value")
-    assert ("key" in cache, "none" in cache) == (True, False)
-    assert cache == caches["default"] != caches["other"]
-    with pytest.raises(RecursionError):
-        copy.copy(cache)
 
 
 # Settings.
@@ -229,41 +200,6 @@ def test_settings_are_followed_and_back(is_direct):
             assert cache.get("key") is None
         assert cache.get("key") == "second"
     assert cache.get("key") == caches["default"].get("key") == "first"
-
-
-def test_connections_that_are_replaced_are_forgotten(is_direct, monkeypatch):
-    mine = caches["default"]
-    with monkeypatch.context() as patched:
-        patched.setattr(caches, "_connections", Local())
-        assert caches["default"] is not mine
-        assert cache != mine
-    assert caches["default"] is mine
-    assert cache == mine
-
-
-def test_an_object_that_is_found_while_the_settings_change_is_not_kept(is_direct, in_thread, monkeypatch):
-    found, go_on, waits, look_up = threading.Event(), threading.Event(), threading.local(), CacheHandler.__getitem__
-
-    def look_up_slowly(self, alias):
-        backend = look_up(self, alias)
-        if vars(waits).pop("once", False):
-            found.set()
-            assert go_on.wait(PATIENCE)
-        return backend
-
-    def use():
-        assert caches["default"].key_prefix == ""
-        # Django keeps the object above; direct access forgets it.
-        caches["other"] = caches.create_connection("other")
-        waits.once = True
-        return caches["default"].key_prefix, caches["default"].key_prefix, cache.key_prefix
-
-    monkeypatch.setattr(CacheHandler, "__getitem__", look_up_slowly)
-    using = in_thread(use)
-    assert found.wait(PATIENCE)
-    with of("default", KEY_PREFIX="new"):
-        go_on.set()
-        assert using.result(PATIENCE) == ("", "new", "new")
 
 
 @pytest.mark.parametrize("wrong", ["yes", 1, None])

@@ -1,19 +1,15 @@
 """The options of ``get_or_set`` and ``aget_or_set`` beyond Django's: stale values, refreshes, timeouts, and None."""
 
-import asyncio
 import contextlib
-import itertools
 import threading
 
 import pytest
 from django.db import connections
-from django.test import override_settings
 from django.urls import get_script_prefix, get_urlconf, set_urlconf
 from django.urls.base import set_script_prefix
 from django.utils import timezone, translation
 
 from tests.engines import engine
-from tests.runtime.interruptions import Delivery, Worker, quiet
 from tests.waiting import PATIENCE, until
 
 
@@ -68,62 +64,10 @@ def test_the_language_the_time_zone_and_the_urls_of_the_request_are_active_in_th
         set_urlconf(None)
 
 
-@pytest.mark.parametrize("uses_translations", [True, False])
-@pytest.mark.parametrize("how", IN_A_THREAD)
-def test_the_loader_has_the_language_of_its_caller_if_none_is_active(make, clock, how, uses_translations):
-    def look():
-        return [translation.get_language(), translation.gettext("Monday"), timezone.get_current_timezone_name()]
-
-    with override_settings(USE_I18N=uses_translations):
-        for deactivate in (translation.deactivate, translation.deactivate_all):
-            deactivate()
-            assert somewhere_else(make(), look, how, clock) == look()
-
-
-def test_the_language_of_the_request_is_active_in_a_refreshing_task(make, clock, loop):
-    cache = make()
-
-    async def loader():
-        return translation.get_language()
-
-    async def use():
-        with translation.override("de"):
-            await cache.aget_or_set("key", loader, 10, grace=20)
-        clock.advance(15)
-        with translation.override("fr"):
-            assert await cache.aget_or_set("key", loader, 10, grace=20) == "de"
-        while await cache.aget("key") is None:
-            await asyncio.sleep(0)
-        return await cache.aget("key")
-
-    assert loop(use) == "fr"
-
-
 def test_the_language_that_a_loader_activates_in_the_callers_own_thread_stays(make):
     with translation.override("de"):
         make().get_or_set("key", lambda: translation.activate("fr"), 10, grace=20)
         assert translation.get_language() == "fr"
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize("given", [{"grace": 20}, {"grace": 20, "load_timeout": PATIENCE}], ids=" and ".join)
-def test_an_exception_at_any_point_leaves_the_language_and_the_time_zone_to_other_threads(make, given):
-    """asgiref's ``Local``, where Django keeps them, acquires a lock that an exception may leave acquired."""
-
-    def look():
-        translation.get_language()
-        timezone.get_current_timezone()
-
-    worker = Worker()
-    with quiet(), translation.override("de"), timezone.override("Asia/Tokyo"):
-        for target in itertools.count(1):
-            cache = make()
-            delivery = Delivery(target)
-            interrupted = delivery.run(lambda cache=cache: cache.get_or_set("key", lambda: 1, 10, **given))
-            assert worker.does(look), delivery.where
-            if not interrupted:
-                break
-    assert target > 50
 
 
 @pytest.fixture

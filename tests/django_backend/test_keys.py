@@ -1,12 +1,11 @@
 """Keys: those that Django's make_key makes, with its warnings, whatever prefix, version and function they are of."""
 
-import warnings
 from functools import partial
 
 import pytest
 from django.contrib.sessions.backends.cache import KEY_PREFIX as SESSIONS
 from django.core.cache import CacheKeyWarning, InvalidCacheKey
-from django.core.cache.backends.base import BaseCache, default_key_func
+from django.core.cache.backends.base import BaseCache
 from django.utils.functional import lazystr
 from django.utils.safestring import mark_safe
 
@@ -101,15 +100,6 @@ def test_a_bad_key_warns_at_every_call_whether_it_is_there_or_not_and_works(make
         assert cache.get(key) == 41
 
 
-def test_a_key_that_django_does_not_warn_of_does_not_warn(make, clock):
-    cache = make()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for key in UNWARNED_KEYS:
-            cache.set(key, 1)
-            assert cache.get(key) == 1
-
-
 @pytest.mark.parametrize("attribute", ["key_prefix", "version", "key_func"])
 def test_what_a_key_is_made_of_may_change_at_run_time(make, attribute):
     cache = make()
@@ -144,23 +134,6 @@ def test_what_may_make_another_key_each_time_is_asked_at_every_call(make, how):
     cache.set("key", "of b")
     Tenant.name = "a"
     assert cache.get("key") == "of a"
-
-
-@pytest.mark.filterwarnings("ignore::django.core.cache.CacheKeyWarning")
-@pytest.mark.parametrize("prefix", ["", "p", "%s", "{}", "p:", None, 5])
-def test_any_key_prefix_is_djangos(make, prefix):
-    cache = make(KEY_PREFIX=prefix)
-    cache.set("key", 1)
-    assert engine(cache).get(default_key_func("key", prefix, 1)) == 1
-
-
-def test_a_key_prefix_may_make_every_key_bad(make):
-    cache = make(KEY_PREFIX="my site")
-    for _ in range(2):
-        with warns():
-            cache.set("key", 1)
-        with warns():
-            assert cache.get("key") == 1
 
 
 @calls
@@ -212,18 +185,6 @@ def test_a_key_of_another_form_is_in_no_group_since_it_may_show_the_key_of_a_ses
     cache = make(**params)
     cache.get(f"{SESSIONS}secret")
     assert groups(cache) == {""}
-
-
-@calls
-def test_a_key_whose_str_raises_leaves_the_cache_as_it_was(make, clock, call):
-    class Broken:
-        def __str__(self):
-            raise KeyError("str")
-
-    cache = make()
-    with pytest.raises(KeyError, match="str"):
-        call(cache, Broken())
-    assert len(engine(cache)) == 0
 
 
 @pytest.mark.compiled

@@ -19,7 +19,7 @@ from django.utils.functional import SimpleLazyObject
 from django.utils.safestring import mark_safe
 from django.utils.translation import gettext_lazy
 
-from tests.django_backend.conftest import DUMMY, Counted, locmem, tiered
+from tests.django_backend.conftest import Counted, locmem, tiered
 from tests.guests import needs
 from wheelcache.django_backend import memoize
 
@@ -248,15 +248,6 @@ def test_elsewhere_an_argument_without_an_exact_text_is_an_error(kind, make):
                 call(make()), load("a"), call(make())
         keyed = memoize(60, key=lambda value: "the same")(lambda value: 1)
         assert keyed(make()) == 1
-
-
-def test_a_cache_that_caches_nothing_accepts_such_an_argument():
-    with override_settings(CACHES={"default": {"BACKEND": DUMMY}}):
-        load = memoize(60)(lambda value: [value])
-        function = INEXACT["lambda"]()
-        assert load(function) == [function]
-        assert load.cache_stats().misses == 1
-        assert load.cache_delete(function) is False
 
 
 def test_a_lazy_text_is_keyed_by_its_text(any_site):

@@ -130,14 +130,6 @@ def test_equal_options_are_one_store_however_they_are_spelled(make, option, tmp_
     assert len({make({option: each}, location=f"spelled {option}").store for each in given}) == 1
 
 
-def test_the_old_spelling_beside_options_counts_before_that_in_options_as_in_django(make):
-    assert kept(make({"MAX_ENTRIES": 9}, max_entries="7")) == 7
-    theirs = LocMemCache("old spelling", {"OPTIONS": {"MAX_ENTRIES": 9}, "cull_frequency": 7, "max_entries": "7"})
-    assert kept(theirs) == 7
-    with raises(match=r"MAX_ENTRIES must be a whole number >= 1, or None.*not 'many'"):
-        make(max_entries="many")
-
-
 def test_ten_thousand_entries_are_kept_unless_told_otherwise_and_all_if_max_entries_is_none(make):
     for cache, size in ((WheelCache("ten thousand", {"OPTIONS": {}}), 10_000), (make({"MAX_ENTRIES": None}), 10_001)):
         cache.set_many({str(number): number for number in range(10_001)})

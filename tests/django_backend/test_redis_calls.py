@@ -5,13 +5,13 @@ import threading
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from django.core.cache.backends.base import DEFAULT_TIMEOUT, CacheKeyWarning
+from django.core.cache.backends.base import DEFAULT_TIMEOUT
 
 from tests.engines import engine
 from tests.guests import needs
 from tests.waiting import PATIENCE, join, start
 from wheelcache.core.contract import BATCH
-from wheelcache.django_backend import WheelCache, redis_calls
+from wheelcache.django_backend import redis_calls
 
 pytestmark = pytest.mark.pairs(full="call", of="call")
 
@@ -107,27 +107,6 @@ def test_xx_stores_only_an_existing_key(make, clock, call):
     assert call(cache, "set", "key", 5, 0, xx=True) is False
 
 
-@pytest.mark.parametrize("given", [{"nx": True}, {"tags": ["a"]}], ids=str)
-def test_xx_cannot_be_given_with_nx_or_tags(make, call, given):
-    cache = make()
-    with pytest.raises(ValueError, match=f"xx must be False with {next(iter(given))}, not True"):
-        call(cache, "set", "key", 1, xx=True, **given)
-
-
-def test_a_key_that_is_deleted_during_an_xx_stays_deleted(make):
-    """The value is pickled before it is stored."""
-    cache = make()
-
-    class Deletes:
-        def __reduce__(self):
-            cache.delete("key")
-            return (list, ())
-
-    cache.set("key", 1)
-    assert cache.set("key", Deletes(), xx=True) is False
-    assert "key" not in cache
-
-
 @pytest.mark.parametrize("options", [{}, pytest.param({"FILL_WAIT": 5}, marks=needs("fill_waits"))], ids=str)
 def test_set_returns_whether_the_value_is_stored_or_the_key_was_there_if_its_timeout_is_over(make, call, options):
     cache = make({"MAX_BYTES": 100_000, **options})
@@ -174,39 +153,6 @@ def test_patterns_find_the_keys_of_their_alias_and_version(make, call):
     assert call(cache, "delete_pattern", "a*") == 0
     assert cache.keys("*") == ["b1"]
     assert call(cache, "delete_pattern", "*", version=2) == 1
-
-
-def test_patterns_find_all_keys_that_exist_and_nothing_else(make, clock, ticks):
-    ticks(3600)
-    cache = make({"MAX_ENTRIES": None})
-    cache.set("old", 1, 10)
-    clock.advance(20)
-    with pytest.warns(CacheKeyWarning):
-        cache.set("with space", 1)
-    # Keys of memoized functions.
-    engine(cache).set(("function", 1), 1)
-    engine(cache).set(7, 1)
-    cache.set("plain", 1)
-    assert sorted(cache.keys("*")) == ["plain", "with space"]
-    assert cache.delete_pattern("with *") == 1
-    assert cache.delete_pattern("*") == 1
-    assert len(engine(cache)) == 2
-
-
-class Suffixed(WheelCache):
-    def make_key(self, key, version=None):
-        return f"{key}@{self.key_prefix}"
-
-
-@pytest.mark.parametrize(
-    "given", [{"KEY_FUNCTION": lambda key, prefix, version: f"{version}#{key}#{prefix}"}, {"cls": Suffixed}], ids=list
-)
-def test_the_key_may_be_anywhere_in_the_made_key(make, given):
-    cache = make(**given, KEY_PREFIX="*")
-    cache.set_many({"foo": 1, "bar": 2})
-    assert cache.keys("f*") == ["foo"]
-    assert cache.delete_pattern("f*") == 1
-    assert cache.keys("*") == ["bar"]
 
 
 @pytest.mark.pairs(full="call", of="wrong")
@@ -278,15 +224,3 @@ def test_a_lock_covers_the_threads_of_this_process(make, call):
         assert call(cache, "has_key", "name")
         assert not make().has_key("name")
     assert not call(cache, "has_key", "name")
-
-
-@needs("timers")
-def test_a_lock_does_not_hold_a_key_and_no_write_releases_it(make):
-    cache = make({"MAX_ENTRIES": 2})
-    with cache.lock("name") as lock:
-        cache.set("name", "value")
-        assert cache.get("name") == "value"
-        cache.set_many({"a": 1, "b": 2, "c": 3})
-        cache.delete("name")
-        cache.clear()
-        assert lock.owned()

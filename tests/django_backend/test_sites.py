@@ -11,7 +11,6 @@ from asgiref.sync import async_to_sync
 from django.contrib.sessions.models import Session
 from django.core.cache import caches
 from django.http import HttpResponse
-from django.template import Context, Template
 from django.test import Client, override_settings
 from django.urls import path
 from django.utils import timezone
@@ -75,17 +74,6 @@ def test_a_cached_view_and_a_whole_site_answer_from_the_cache_until_their_time_i
     assert (again.content, "X-Changed" in again) == (first, False)
     frozen.advance(1)
     assert client.get(url).content != first
-
-
-FRAGMENT = Template("{% load cache %}{% cache 50 side user %}{{ user }} {{ run }}{% endcache %}")
-
-
-def test_a_template_fragment_is_kept_for_each_of_its_arguments_until_its_time_is_up(frozen):
-    for seconds, expected in ((0, "1"), (49, "1"), (1, "3")):
-        frozen.advance(seconds)
-        run = {0: 1, 49: 2, 1: 3}[seconds]
-        found = [FRAGMENT.render(Context({"user": user, "run": run})) for user in ("ann", "bob")]
-        assert found == [f"ann {expected}", f"bob {expected}"]
 
 
 @pytest.mark.parametrize("url", ["/visits", "/async-visits"])

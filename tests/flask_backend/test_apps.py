@@ -3,8 +3,6 @@
 The decorators are tested by Flask-Caching's own suite, which runs on the backend (``tests/conformance``).
 """
 
-import gc
-import weakref
 from collections import Counter
 from datetime import timedelta
 
@@ -15,8 +13,7 @@ from flask_caching import CachedResponse
 
 from tests.engines import engine
 from tests.flask_backend.conftest import OF_FLASK_CACHING_2_5
-from tests.scripts import run, run_python
-from tests.waiting import until
+from tests.scripts import run_python
 
 
 @pytest.mark.parametrize(
@@ -84,20 +81,6 @@ def test_many_clients_at_once_get_the_right_page_while_pages_are_evicted_expire_
 
     assert set(together(visit)) == {None}
     assert len(engine(app.extensions["cache"][cache])) <= 5
-
-
-def test_delete_memoized_while_many_threads_compute_and_hardly_anything_fits_breaks_nothing(make_app, together):
-    app, cache = make_app(CACHE_THRESHOLD=2)
-    squared = cache.memoize()(lambda number: {number: number**2})
-
-    def use(number):
-        with app.app_context():
-            for step in range(10):
-                each = (number + step) % 30
-                assert squared(each) == {each: each**2}
-                cache.delete_memoized(squared, each) if step % 5 else cache.delete_memoized(squared)
-
-    assert set(together(use)) == {None}
 
 
 def test_a_fragment_is_rendered_once_for_what_it_varies_on(make_app, clock):
@@ -174,54 +157,7 @@ def test_two_apps_from_one_factory_with_one_cache_have_their_own_settings_and_sh
     assert of_each(lambda: cache.get("key")) == [None, "b"]
 
 
-def test_two_caches_of_one_app_are_where_flask_caching_has_them_and_share_nothing(make_app):
-    app, first = make_app()
-    second = flask_caching.Cache()
-    second.init_app(app, config={"CACHE_THRESHOLD": 7})
-    assert list(app.extensions["cache"]) == [first, second]
-    with app.app_context():
-        assert first.cache is app.extensions["cache"][first]
-        first.set("key", 1)
-        assert second.get("key") is None
-
-
-def test_an_app_without_references_leaves_with_its_store(make_app):
-    app, cache = make_app()
-    app.extensions["cache"][cache].set("key", 1)
-    store = weakref.ref(engine(app.extensions["cache"][cache]))
-    del app, cache
-    assert until(lambda: gc.collect() >= 0 and store() is None)
-
-
 def test_with_an_older_flask_caching_our_cache_is_an_import_error_that_names_the_version():
     script = "import flask_caching as it; vars(it).pop('cache_view_hit', 0); from wheelcache.flask_backend import Cache"
     done = run_python("-c", script)
     assert done.stderr.endswith("ImportError: wheelcache.flask_backend.Cache needs Flask-Caching 2.5 or newer\n")
-
-
-THREADS_OF_AN_APP = """
-import threading
-import flask, flask_caching
-
-def threads():
-    return [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
-
-app = flask.Flask("app")
-app.debug = True
-app.config.update(CACHE_TYPE="wheelcache.flask_backend.WheelCache", CACHE_OPTIONS={"figures_dir": None})
-cache = flask_caching.Cache(app)
-cache.cached()(len)
-cache.memoize()(len)
-backend = app.extensions["cache"][cache]
-backend.get_many("for ever", "missing")
-backend.clear()
-assert threads() == []
-backend.set("for ever", 1, 0)
-print(*threads())
-backend.set("timed", 1, 60)
-assert len(threads()) == 1
-"""
-
-
-def test_the_wheel_thread_starts_with_the_first_write_and_not_with_the_app():
-    assert run(THREADS_OF_AN_APP) == "wheelcache-wheel\n"

@@ -45,22 +45,6 @@ def test_an_http_exception_reaches_the_visitors_who_waited(any_site, in_thread):
     assert {(answer.status_code, "gone 1" in answer.text) for answer in answers} == {(404, True)}
 
 
-def test_a_view_and_a_function_in_it_may_have_the_same_key(any_site):
-    """The key of both is the path. The view's own value is kept, as in Flask-Caching, where it is set last."""
-    app, cache, backend = any_site
-    runs = []
-    part = cache.cached(60)(lambda: "part")
-
-    def page():
-        runs.append(1)
-        return f"page with {part()}"
-
-    app.add_url_rule("/", "page", cache.cached(60)(page))
-    assert [app.test_client().get("/").text for _ in range(3)] == ["page with part"] * 3
-    assert len(runs) == 1
-    assert backend.get("view//") == "page with part"
-
-
 def test_a_response_may_have_a_timeout_of_its_own(make_app, clock):
     app, cache = make_app(Cache())
     runs = []

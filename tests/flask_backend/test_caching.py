@@ -4,22 +4,16 @@ Flask-Caching's own. ``tests/backends`` tests the behavior of ``@memoize`` that 
 Flask-Caching's own tests run on it in ``tests/conformance``.
 """
 
-import asyncio
-import gc
 import math
 import threading
-import weakref
-from unittest import mock
 
 import flask
 import pytest
 from flask_caching.backends import NullCache, SimpleCache
-from werkzeug.exceptions import NotFound
 
 from tests.engines import engine
 from tests.flask_backend.slow import Slow, in_app, together
-from tests.recursion import DEPTH, result_at_depth
-from tests.waiting import PATIENCE, until, until_waiting
+from tests.waiting import PATIENCE, until_waiting
 from wheelcache.flask_backend import Cache
 
 # Memoized functions.
@@ -34,49 +28,6 @@ def test_arguments_that_are_equal_and_look_different_are_different(site):
 
     assert [text(value) for value in (1, True, 1.0, "1", None)] == ["1", "True", "1.0", "'1'", "None"]
     assert text(True) == "True"
-
-
-def test_functions_of_one_name_are_forgotten_apart_and_the_first_has_the_keys_of_a_unique_name(any_site):
-    _, cache, backend = any_site
-    calls = []
-
-    def make(owner):
-        @cache.memoize(60)
-        def note(value):
-            calls.append(owner)
-            return value
-
-        class Shop:
-            @cache.memoize(60)
-            def price(self, value):
-                calls.append(f"shop of {owner}")
-                return value
-
-            def __repr__(self):
-                return "shop"
-
-        return note, Shop().price
-
-    made = [*make("a"), *make("b")]
-    owners = ["a", "shop of a", "b", "shop of b"]
-
-    def computed_again():
-        calls.clear()
-        assert [function(1) for function in made] == [1] * 4
-        return [*calls]
-
-    assert (computed_again(), computed_again()) == (owners, [])
-    name = f"{__name__}.{made[0].__qualname__}".replace("<", "").replace(">", "")
-    key = made[0].make_cache_key(made[0].uncached, 1)
-    assert (key.partition(":")[0], key[-8:]) == (name, backend.get(f"{name}_memver"))
-    for function, owner in zip(made, owners, strict=True):
-        cache.delete_memoized(function)
-        assert computed_again() == [owner]
-        # Given the function of a method, without the object, all values are forgotten.
-        cache.delete_memoized_verhash(function.uncached)
-        assert computed_again() == [owner]
-        cache.delete_memoized(function, 1)
-        assert computed_again() == [owner]
 
 
 def test_a_function_that_each_call_of_a_view_defines_finds_its_values(site):
@@ -95,27 +46,6 @@ def define(cache, value):
 
 
 NUMBERS = []
-
-
-def test_a_function_that_is_deleted_leaves_nothing_behind(site):
-    _, cache, _ = site
-
-    def made():
-        function = cache.memoize(60)(lambda: cache)
-        return weakref.ref(function)
-
-    gone = made()
-    assert until(lambda: gc.collect() >= 0 and gone() is None)
-
-
-def test_a_recursive_function_reaches_a_fourth_of_the_recursion_limit(site):
-    app, cache, _ = site
-
-    @cache.memoize(60)
-    def count(depth):
-        return 0 if depth == 0 else count(depth - 1) + 1
-
-    assert result_at_depth(lambda depth: in_app(app, count, depth)()) == DEPTH
 
 
 def test_arguments_may_be_ignored_by_position_and_by_name(site):
@@ -170,19 +100,6 @@ def test_the_version_of_a_function_expires_with_its_last_value(make_app, clock):
         assert computed == ["a", "b", "b"]
         clock.advance(60)
         assert list(engine(cache.cache).keys()) == []
-
-
-def test_a_value_is_returned_although_the_cache_was_closed_while_it_was_computed(make_app):
-    app, cache = make_app(Cache())
-    app.debug = False
-
-    @cache.memoize(60)
-    def note(value):
-        engine(cache.cache).close()
-        return value
-
-    with app.app_context():
-        assert note("a") == "a"
 
 
 def test_forced_updates_are_not_shared_and_set_the_value(site):
@@ -276,22 +193,6 @@ def test_an_async_function_is_cached_in_views_and_called_like_any_other_outside_
     assert [app.test_client().get("/a").text for _ in range(2)] == ["a a", "a a"]
     assert [app.test_client().get("/gone").status_code for _ in range(2)] == [404, 404]
     assert runs == ["a", "page", "page"]
-
-
-def test_a_cached_http_exception_is_raised_where_an_async_function_is_awaited(site):
-    _, cache, _ = site
-
-    @cache.cached(60, key_prefix="part")
-    async def part():
-        flask.abort(404)
-
-    async def main():
-        for _ in range(2):
-            waiting = part()
-            with pytest.raises(NotFound):
-                await waiting
-
-    asyncio.run(main())
 
 
 # Other backends, subclasses, several apps.
@@ -425,40 +326,3 @@ def test_a_subclass_whose_decorators_are_flask_cachings_refuses_tags():
 
     with pytest.raises(TypeError, match="Traced overrides a method"):
         Traced().memoize(60, tags=("a",))
-
-
-class Answering(SimpleCache):
-    """A backend whose ``get`` has more arguments than cachelib's, and returns them all."""
-
-    def get(self, *args, **kwargs):
-        return args, kwargs
-
-
-def test_get_passes_all_arguments_to_the_backend_of_the_current_app():
-    cache = Cache()
-    apps = [flask.Flask(name) for name in ("first", "second")]
-    cache.init_app(apps[0], {"CACHE_TYPE": f"{__name__}.Answering"})
-    cache.init_app(apps[1], {"CACHE_TYPE": "SimpleCache"})
-    cache.set("key", "value")
-    with apps[0].app_context():
-        assert cache.get("key") == (("key",), {})
-        assert cache.get("key", 1, more=2) == (("key", 1), {"more": 2})
-        with apps[1].app_context():
-            assert cache.get("key") == cache.get(key="key") == "value"
-    assert cache.get("key") == "value"
-
-
-def test_get_calls_doubles_and_the_backend_that_a_subclass_finds(make_app):
-    class Own(Cache):
-        @property
-        def cache(self):
-            return {"key": "of the subclass"}
-
-    app, cache = make_app(Cache())
-    with app.app_context():
-        cache.set("key", "value")
-        for patched, name in ((cache, "get"), (Cache, "get"), (cache.cache, "get")):
-            with mock.patch.object(patched, name, return_value="double"):
-                assert cache.get("key") == "double"
-            assert cache.get("key") == "value"
-        assert Own().get("key") == "of the subclass"

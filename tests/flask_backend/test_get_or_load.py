@@ -21,16 +21,6 @@ class Boom(Exception):
     pass
 
 
-class Answer:
-    """Can be pickled where there is an app context."""
-
-    def __init__(self, text):
-        self.text = text
-
-    def __getstate__(self):
-        return {"text": f"{self.text} of {flask.current_app.name}"}
-
-
 class Loads:
     """A loader that notes where it ran: the thread, the app context, and what it finds there."""
 
@@ -116,14 +106,6 @@ def test_a_loader_in_another_thread_has_the_context_variables_of_its_caller(site
     assert (load.contexts, torn_down) == ([None], [])
 
 
-@elsewhere
-def test_what_is_loaded_in_another_thread_is_pickled_in_its_context(site, clock, how):
-    app, backend, _ = site
-    with app.app_context():
-        load_elsewhere(backend, Loads(Answer("answer")), how, clock)
-    assert backend.get("key")[0].text == f"answer of {app.name}"
-
-
 def test_a_loader_in_the_callers_thread_runs_in_the_callers_context(site):
     app, backend, torn_down = site
     load = Loads()
@@ -133,39 +115,6 @@ def test_a_loader_in_the_callers_thread_runs_in_the_callers_context(site):
         backend.get_or_load("c", load, -1, load_timeout=LONG)
         assert load.contexts == [app_ctx._get_current_object()] * 3
         assert torn_down == []
-
-
-def test_a_loader_that_a_loader_has_run_in_the_background_has_a_context_of_its_own_whatever_thread_it_gets(site, clock):
-    app, backend, torn_down = site
-    outer_contexts, inner = [], Loads()
-    for key in ("inner", "outer"):
-        backend.set(key, "old", 10)
-    clock.advance(9)
-
-    def outer():
-        outer_contexts.append(app_ctx._get_current_object())
-        return backend.get_or_load("inner", inner, 10, refresh_ahead=0.5)
-
-    with app.app_context():
-        backend.get_or_load("outer", outer, 10, refresh_ahead=0.5)
-        assert until(lambda: len(torn_down) == 2)
-        contexts = {id(context) for context in (app_ctx._get_current_object(), *outer_contexts, *inner.contexts)}
-        assert len(contexts) == 3
-
-
-def test_a_teardown_that_raises_is_a_load_that_failed(site, clock, caplog):
-    app, backend, _ = site
-
-    @app.teardown_appcontext
-    def tear_down(error):
-        if threading.current_thread() is not threading.main_thread():
-            raise Boom
-
-    with app.app_context():
-        load_elsewhere(backend, Loads(), "refresh", clock)
-        assert backend.get("key") == "old"
-    # The log line comes after the end of the load.
-    assert until(lambda: "Boom" in caplog.text)
 
 
 @needs("fill_waits")

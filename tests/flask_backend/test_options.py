@@ -15,7 +15,6 @@ from tests.guests import needs
 from wheelcache.engine.guests import module_of
 from wheelcache.engine.option_table import FLASK as OPTIONS
 from wheelcache.flask_backend.app_contexts import figures_directory
-from wheelcache.runtime import private_files
 
 figures_directory_module = module_of("watch", "figures_directory")
 
@@ -153,18 +152,6 @@ def test_the_serializer_of_the_settings_does_the_work_for_its_app_only(serialize
 @pytest.mark.parametrize(("options", "name"), [({}, "shop"), ({"name": "fragments"}, "fragments")])
 def test_a_cache_is_called_as_its_app_unless_told_otherwise(options, name):
     assert backend_of(CACHE_OPTIONS=options).engine.name == name
-
-
-@needs("watch")
-def test_figures_are_published_in_a_directory_of_the_app(clock):
-    from tests.watch import published
-
-    for name in ("first", "second"):
-        backend_of(CACHE_OPTIONS={"name": name}).set("key", 1)
-    clock.advance(10)
-    directory = figures_directory(flask.Flask("shop"))
-    assert {"first", "second"} <= {each.name for each in published.look(directory).caches}
-    assert directory.parent == private_files.runtime_directory()
 
 
 @needs("watch")

@@ -78,13 +78,6 @@ def test_without_a_request_there_is_no_view(site):
     assert site.rows() == {"news": (0, 1, 1, 1), NO_VIEW: (0, 1, 1, 1)}
 
 
-def test_a_request_within_a_request_leaves_the_outer_view(site):
-    site.add("outer", lambda: site.app.test_client().get("/inner").text)
-    site.add("inner")
-    site.get("/outer", "/outer")
-    assert site.rows() == {"outer": (1, 1, 1, 1), "inner": (0, 1, 1, 1)}
-
-
 @pytest.mark.parametrize("options", [{"query_string": True}, {"key_prefix": "all"}])
 def test_our_cache_knows_views_by_any_key_and_other_functions_by_their_own(options):
     site = Site("ours")

@@ -10,7 +10,7 @@ from tests.memory import descriptors
 from tests.near_cache.listeners import CALM
 from tests.redis_cluster import Cluster
 from tests.runtime.forks import fork
-from tests.waiting import happens, paused, until
+from tests.waiting import paused, until
 from wheelcache.near_cache.cluster_tracking import Topology
 from wheelcache.near_cache.redis_tracking import Tracking
 
@@ -81,17 +81,6 @@ def test_writes_and_flushes_of_all_masters_are_told(shared_cluster, track, copie
     assert b"b:1" not in copies.told
 
 
-def test_slots_that_move_between_masters_are_told_by_the_new_one(own_cluster, track, copies):
-    track(own_cluster)
-    origin = own_cluster.master_of_slot(0)
-    target = next(node for node in own_cluster.nodes if node.has_slots() and node is not origin)
-    own_cluster.client().set("a:1", 1)
-    slots = [slot for slot in range(300) if own_cluster.master_of_slot(slot) is origin]
-    own_cluster.move(slots, origin, target)
-    assert is_trusted_again(copies)
-    assert are_all_told(own_cluster, copies)
-
-
 def test_a_node_that_receives_slots_ends_the_trust_until_it_is_tracked(own_cluster, track, copies, lines):
     track(own_cluster)
     new, origin = own_cluster.add_node(), own_cluster.master_of("a:1")
@@ -119,27 +108,6 @@ def test_a_master_that_hangs_ends_the_trust_until_it_answers(own_cluster, track,
         assert tracking.trusted_until == -inf
     assert is_trusted_again(copies)
     assert are_all_told(own_cluster, copies)
-
-
-def test_a_user_with_the_least_rights_is_enough(own_cluster, track, copies):
-    rights = "+ping +subscribe +client|id +client|tracking +cluster|info +cluster|myid +cluster|slots"
-    for node in own_cluster.nodes:
-        node.ask("ACL", "SETUSER", "web", "on", ">secret", *rights.split(), "&__redis__:invalidate", "+command")
-    track(own_cluster, username="web", password="secret")
-    assert are_all_told(own_cluster, copies)
-
-
-def test_without_a_master_nothing_is_trusted(own_cluster, track, copies, lines):
-    tracking = track(own_cluster)
-    victim = own_cluster.master_of("a:1")
-    victim.kill()
-    try:
-        assert until(lambda: copies.told[-1] is False)
-        assert not happens(lambda: tracking.trusted_until > -inf, 0.5)
-    finally:
-        victim.start()
-    assert is_trusted_again(copies)
-    assert until(lambda: len(lines()) == 2)
 
 
 @pytest.mark.alone

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from tests.near_cache.stores import FAIL_SAFE, MISSING, Down, Stored, held, near_cache, sought
+from tests.near_cache.stores import MISSING, Down, Stored, held, near_cache, sought
 from tests.waiting import PATIENCE, THREADS, until, until_waiting, waiting
 from wheelcache.runtime.steps import drive, drive_async, run
 
@@ -91,17 +91,6 @@ def test_copies_are_hits_everything_else_is_a_miss_and_nothing_a_failed_load(nea
     near.get("none")
     stats = near.copies.stats()
     assert (stats.hits, stats.misses, stats.load_failures) == (3, 4, 0)
-
-
-@pytest.mark.parametrize("options", [{}, FAIL_SAFE], ids=["", "fail_safe"])
-@pytest.mark.parametrize("trusted", [False, True])
-def test_the_copy_that_a_look_up_brings_does_not_change_the_cause_of_its_miss(make, store, trusted, options):
-    near = make(tracked=True, trusted=trusted, **options)
-    store.values = {"a": 1, "b": 2}
-    near.get("a")
-    near.get_many(["b"])
-    causes = near.copies.stats().misses_by_cause
-    assert causes["new or long gone"] + causes["unknown"] == 2
 
 
 # Values of loaders.

@@ -6,7 +6,7 @@ import pytest
 
 from tests.near_cache.stores import CALLS, FAIL_SAFE, MISSING, Down, Store, held, near_cache, sought
 from tests.runtime.forks import fork
-from tests.waiting import PATIENCE, until_waiting
+from tests.waiting import PATIENCE
 from wheelcache.engine.codec import Codec, Pickle
 from wheelcache.errors import StoreUnavailable
 from wheelcache.near_cache.store_state import FAILURES, FIRST_PAUSE
@@ -93,25 +93,6 @@ def test_a_copy_past_its_time_is_not_served_while_the_store_answers_nor_after_it
     assert read(near) is MISSING
     store.error = Down("gone")
     assert read(near) is MISSING
-
-
-def test_waiters_of_a_read_that_fails_get_the_copy_too(make, store, clock, pool):
-    near = make(**FAIL_SAFE)
-    store.values["k"] = 1
-    near.get("k")
-    clock.advance(60)
-
-    class Fails(Store):
-        def read(self, key):
-            super().read(key)
-            raise Down("gone")
-
-    failing = Fails()
-    first = held(failing, pool, near.beside(failing).get, "k")
-    others = [pool.submit(near.get, "k") for _ in range(7)]
-    until_waiting(7)
-    failing.released.set()
-    assert [each.result(PATIENCE) for each in (first, *others)] == [1] * 8
 
 
 # Tracking is lost, too.

@@ -7,10 +7,7 @@ import cachelib
 import pytest
 from django.core.cache import caches
 
-from tests.memory import descriptors
-from tests.near_cache.listeners import QUICK
 from tests.near_cache.tiers import TierOnDjango, made_tiers
-from tests.runtime.forks import fork
 from tests.sentinel_site import DOWN_AFTER, PASSWORD, SERVICE, SentinelSite
 from tests.waiting import PATIENCE, THREADS, happens, paused, until
 from wheelcache.flask_backend import TieredCache
@@ -85,16 +82,6 @@ def test_if_a_majority_is_killed_nothing_is_trusted_until_it_is_back(site, clien
     assert "NotConfirmed: only 1 of 3 Sentinels can be asked (" in lines()[0]
 
 
-def test_if_a_majority_hangs_nothing_is_trusted_for_longer_than_the_bound(site, client, track, copies):
-    tracking = track(client, copies, **QUICK)
-    with paused(*site.sentinels[:2]):
-        # Answers that were on their way may still arrive.
-        bound = time.monotonic() + QUICK["interval"] + QUICK["timeout"]
-        assert until(lambda: tracking.trusted_until == -inf and time.monotonic() > bound)
-        assert copies.told[-1] is False
-    assert until(lambda: tracking.trusted_until > time.monotonic())
-
-
 def test_no_invalidation_waits_for_sentinels_that_hang(site, client, track, copies):
     tracking = track(client, copies, **OFTEN)
     with paused(*site.sentinels):
@@ -120,25 +107,6 @@ def test_a_single_sentinel_that_names_another_server_ends_the_trust(site, client
     assert copies.are_told(True, False, True)
     master, other = (f"127.0.0.1:{each.port}" for each in site.servers[:2])
     assert f"NotConfirmed: a Sentinel names {other} as the master, not {master}" in lines()[0]
-
-
-@pytest.mark.alone
-def test_a_child_of_a_fork_leaves_the_parents_connections_alone(site, client, track, copies):
-    others = set(descriptors("socket:"))
-    tracking = track(client, copies, **OFTEN)
-    # To the server and three Sentinels, and the pair that wakes the thread.
-    mine = set(descriptors("socket:")) - others
-    assert len(mine) >= 6
-
-    def child():
-        assert not mine & set(descriptors("socket:"))
-        tracking.start()
-        assert until(lambda: copies.told == [True, False, True])
-        tracking.stop()
-
-    assert fork(child)
-    assert stays_trusted(tracking)
-    assert copies.told == [True]
 
 
 def tiers_over(kind, site, make):

@@ -6,8 +6,7 @@ from random import choice
 
 import pytest
 
-from tests.near_cache.stores import LONG, near_cache
-from tests.waiting import PATIENCE, until, until_waiting, waiting
+from tests.near_cache.stores import near_cache
 from wheelcache.core.contract import MISSING
 from wheelcache.near_cache import tokens
 from wheelcache.near_cache.store_tags import StoreTags, TaggedWrite, token_key
@@ -76,9 +75,6 @@ class Process:
     def get_many(self, key):
         return drive(self.near.get_many([key], self._read_many)).get(key, MISSING)
 
-    def lease(self, key):
-        return drive(self.near.lease(key, partial(self._read, key), wait=LONG))
-
 
 @pytest.fixture
 def store():
@@ -128,54 +124,6 @@ def test_a_copy_is_read_without_the_store_until_a_report(process, store, read):
     process.report("other")
     assert read(process, "k") == [1]
     assert store.reads == 3
-
-
-@pytest.mark.pairs
-@pytest.mark.parametrize("first", READS.values(), ids=READS)
-@pytest.mark.parametrize("late", READS.values(), ids=READS)
-@pytest.mark.parametrize("reported_after", [1, 2], ids=["the value", "the tokens"])
-def test_a_caller_that_asks_after_a_drop_shares_no_read_from_before_it(
-    process, store, in_thread, first, late, reported_after
-):
-    process.set("k", [1], "a")
-    asked = []
-
-    def pass_moment(number):
-        if number == reported_after:
-            store.after = Store.after
-            if reported_after == 2:
-                process.drop("a")
-            process.report("a")
-            asked.append(in_thread(late, process, "k"))
-            # It waits for this read, or reads for itself.
-            assert until(lambda: asked[0].done() or waiting() == 1)
-
-    store.reads = 0
-    if reported_after == 1:
-        process.drop("a")
-    store.after = pass_moment
-    found = first(process, "k")
-    assert found == ([1] if reported_after == 2 else MISSING)
-    assert asked[0].result(PATIENCE) is MISSING
-
-
-def test_a_waiter_for_a_lease_does_not_receive_a_value_that_was_read_before_a_drop(process, store, in_thread):
-    assert process.lease("k") is MISSING
-    process.set("k", [1], "a")
-    asked = []
-
-    def pass_moment(number):
-        if number == 2:
-            store.after = Store.after
-            process.drop("a")
-            process.report("a")
-            asked.append(in_thread(process.lease, "k"))
-            until_waiting()
-
-    store.reads = 0
-    store.after = pass_moment
-    assert process.lease("k") == [1]
-    assert asked[0].result(PATIENCE) is MISSING
 
 
 def test_a_store_that_loses_a_token_causes_misses_and_brings_no_value_back(process, store):

@@ -10,7 +10,6 @@ import pytest
 import redis
 
 from tests.memory import descriptors
-from tests.near_cache.listeners import Copies
 from tests.runtime.forks import fork
 from tests.waiting import PATIENCE, until
 from wheelcache.near_cache import redis_tracking
@@ -56,20 +55,6 @@ def test_stop_ends_the_wait_for_a_server_that_is_not_there(own_redis, tracking_o
     assert until(lambda: tracking_threads() <= others)
     assert copies.told == []
     assert len(lines()) == 1
-
-
-def test_stop_from_within_the_listener(shared_redis, track):
-    class Stops(Copies):
-        def invalidated(self, keys):
-            super().invalidated(keys)
-            if keys == [b"a:1"]:
-                tracking.stop()
-
-    copies = Stops()
-    client = shared_redis.client()
-    tracking = track(client, copies)
-    client.set("a:1", 1)
-    assert copies.are_told(True, b"a:1", False)
 
 
 def test_where_no_thread_can_start_nothing_is_trusted(shared_redis, tracking_of, copies, monkeypatch, lines):

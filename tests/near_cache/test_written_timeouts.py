@@ -1,8 +1,6 @@
 """The timeouts that a process gave to values in the store, and remembers."""
 
-import gc
 import threading
-import weakref
 from math import inf
 
 import pytest
@@ -93,21 +91,6 @@ def test_no_more_than_so_many_keys_are_remembered_the_latest_ones(timeouts):
     remembered = [number for number in range(20_000) if timeouts.left(number) < inf]
     assert len(remembered) == 16_384
     assert remembered[-1] == 19_999
-
-
-def test_what_is_over_leaves_memory_as_other_keys_are_written(timeouts, clock):
-    class Key(str):
-        __slots__ = ("__weakref__",)
-
-    keys = [Key(number) for number in range(1000)]
-    alive = [weakref.ref(key) for key in keys]
-    timeouts.end(keys, timeouts.start(), NewTimeout(10), is_certain=True)
-    del keys
-    clock.advance(10 + SLACK)
-    for number in range(1000):
-        write(timeouts, f"other {number}", 10)
-    gc.collect()
-    assert not any(ref() is not None for ref in alive)
 
 
 def test_a_child_of_a_fork_remembers_what_its_parent_wrote_and_takes_no_lock_of_a_lost_thread(timeouts, in_thread):

@@ -6,8 +6,6 @@ from importlib import import_module
 import pytest
 from django.db import connection, transaction
 
-from wheelcache.django_backend import memoize
-
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
@@ -186,17 +184,6 @@ def test_touch_and_incr_keep_the_tags_of_a_value_that_the_block_has_set_and_incr
     assert cache.get_many(keys) == {}
 
 
-def test_functions_of_on_commit_see_the_shared_values_and_write_to_all(cache, others):
-    seen = []
-    with transaction.atomic():
-        transaction.on_commit(lambda: seen.append(cache.get("key")))
-        transaction.on_commit(lambda: cache.set("later", 1))
-        cache.set("key", "new")
-        assert len(connection.run_on_commit) == 2
-    assert seen == ["new"]
-    assert others(cache.get, "later") == 1
-
-
 def test_an_on_commit_function_that_fails_does_not_lose_the_invalidation(cache):
     cache.set("key", "old")
 
@@ -244,40 +231,6 @@ def test_an_inner_block_without_a_savepoint_rolls_back_with_the_outer_one(cache)
         with rolled_back(savepoint=False):
             cache.set("inner", 1)
     assert cache.get_many(["outer", "inner"]) == {}
-
-
-def test_set_rollback_rolls_the_values_back(cache):
-    with transaction.atomic():
-        cache.set("key", 1)
-        transaction.set_rollback(True)
-    assert cache.get("key") is None
-
-
-def test_memoized_functions_follow_the_block(cache, others):
-    calls = []
-
-    @memoize(100)
-    def double(number):
-        calls.append(number)
-        return [2 * number]
-
-    with rolled_back():
-        assert double(1) == double(1) == [2]
-        assert calls == [1]
-        assert others(double, 1) == [2]
-        assert calls == [1, 1]
-        double.cache_delete(1)
-        assert double(1) == [2]
-        assert calls == [1, 1, 1]
-    assert double(1) == [2]
-    assert calls == [1, 1, 1]
-    with transaction.atomic():
-        double.cache_clear()
-        assert double(1) == [2]
-        double(3)
-    assert calls == [1, 1, 1, 1, 3]
-    assert others(double, 3) == [6]
-    assert calls == [1, 1, 1, 1, 3]
 
 
 class Fragile:

@@ -11,10 +11,6 @@ from django.test import override_settings
 from tests.transactions.conftest import FOLLOWS, TIERED, WHEEL
 from tests.waiting import start
 from wheelcache import ManualClock
-from wheelcache.django_backend import TieredCache, WheelCache
-from wheelcache.engine.in_memory import InMemory
-from wheelcache.near_cache.near_copies import NearCopies
-from wheelcache.runtime.steps import drive
 from wheelcache.transactions.overlay import HIDDEN, Fill, Overlay
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -69,23 +65,6 @@ def test_an_immediate_call_that_finds_nothing_keeps_the_delete_of_the_block(cach
     assert others(cache.get, "key") is None
 
 
-def test_an_add_that_others_precede_keeps_the_delete_of_the_block(cache, others, monkeypatch):
-    cache.set("key", "old")
-    layer = NearCopies if isinstance(cache, TieredCache) else InMemory
-    delete_many = layer.delete_many
-
-    def delete_before_others(*args):
-        monkeypatch.setattr(layer, "delete_many", delete_many)
-        drive(delete_many(*args))
-        others(cache.get_or_set, "key", lambda: "old")
-
-    with transaction.atomic():
-        cache.delete("key")
-        monkeypatch.setattr(layer, "delete_many", delete_before_others)
-        assert not cache.add("key", "new")
-    assert others(cache.get, "key") is None
-
-
 @pytest.mark.parametrize("look", ["get", "get_many"])
 def test_a_set_replaces_the_entry_that_an_immediate_call_has_made_in_the_same_block(cache, others, look):
     with transaction.atomic():
@@ -110,25 +89,6 @@ def test_many_deletes_remove_nothing_else_from_the_cache_and_the_store_behind(op
                 cache.delete_tags(f"tag-{number}")
         assert cache.get("session") == 1
         cache.clear()
-
-
-class Prefixed(WheelCache):
-    """A cache of a site with calls of its own."""
-
-    def set(self, key, *args, **kwargs):
-        return super().set(f"own.{key}", *args, **kwargs)
-
-    def get(self, key, *args, **kwargs):
-        return super().get(f"own.{key}", *args, **kwargs)
-
-
-def test_calls_that_a_subclass_overrides_are_called_in_a_block():
-    cache = Prefixed("subclass", {"OPTIONS": FOLLOWS})
-    with transaction.atomic():
-        cache.set("key", 1)
-        assert cache.get("key") == 1
-    assert cache.get("key") == cache.get_many(["own.key"])["own.key"] == 1
-    cache.clear()
 
 
 @pytest.mark.parametrize("alias", ["wheel"])

@@ -53,24 +53,6 @@ def test_a_value_that_is_set_after_a_fill_in_the_same_block_removes_the_values_o
     assert others(cache.get, "key") in (None, "new")
 
 
-def test_others_do_not_keep_values_from_before_the_commit_of_a_cache_clear(cache, others):
-    version = "old"
-
-    @memoize(100)
-    def read(argument):
-        return version
-
-    assert read(1) == read(2) == "old"
-    with transaction.atomic():
-        read.cache_clear()
-        version = "new"
-        assert read(1) == "new"
-        version = "old"
-        assert others(read, 2) == "old"
-        version = "new"
-    assert read(1) == read(2) == "new"
-
-
 def test_a_block_that_clears_the_cache_shares_no_fill_that_others_outdated(cache, others):
     for write in (cache.delete, transaction.atomic(cache.delete)):
         with transaction.atomic():

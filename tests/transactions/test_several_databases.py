@@ -7,7 +7,7 @@ from django.core.cache import caches
 from django.db import connections, transaction
 from django.test import override_settings
 
-from tests.transactions.conftest import FOLLOWS, SETTINGS, WHEEL
+from tests.transactions.conftest import SETTINGS
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -130,19 +130,3 @@ def test_a_clear_in_an_inner_transaction_is_repeated_at_the_commit_of_the_outer_
             cache.clear()
         assert others(cache.get_or_set, "key", lambda: "from before the commit") == "from before the commit"
     assert cache.get("key") is None
-
-
-def test_a_transaction_of_a_database_that_only_another_cache_follows_does_not_delay_the_values(other, others):
-    one, another = (
-        {"BACKEND": WHEEL, "LOCATION": alias, "OPTIONS": {**FOLLOWS, "TRANSACTIONS": [alias]}}
-        for alias in ("default", "other")
-    )
-    with override_settings(CACHES={"default": one, "another": another}):
-        cache = caches["default"]
-        assert caches["another"].get("key") is None
-        with suppress(Undone), transaction.atomic(using=other):
-            with transaction.atomic():
-                cache.set("key", 1)
-            assert cache.get("key") == others(cache.get, "key") == 1
-            raise Undone
-        assert cache.get("key") == 1

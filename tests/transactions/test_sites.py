@@ -2,7 +2,6 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from hashlib import sha256
 
 import pytest
@@ -11,12 +10,9 @@ from django.core.cache import caches
 from django.core.checks import run_checks
 from django.core.exceptions import ImproperlyConfigured
 from django.db import transaction
-from django.http import HttpResponse
-from django.test import RequestFactory, TestCase, override_settings
-from django.views.decorators.cache import cache_page
+from django.test import TestCase, override_settings
 
-from tests.python_calls import python_calls
-from tests.transactions.conftest import FOLLOWS, SETTINGS, TIERED, WHEEL, closing_connections
+from tests.transactions.conftest import FOLLOWS, SETTINGS, WHEEL, closing_connections
 from wheelcache.django_backend import WheelCache
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -52,21 +48,6 @@ def test_a_test_case_caches_and_leaves_nothing_behind():
             CaseWithClass.doClassCleanups()
         assert result.wasSuccessful(), result.failures + result.errors
     assert caches["default"].get_many(["of-the-class", "key", "other"]) == {}
-
-
-def test_a_page_of_a_view_whose_transaction_rolls_back_is_not_cached(cache):
-    views = []
-
-    @transaction.atomic
-    @cache_page(60)
-    def view(request):
-        views.append(request.path)
-        transaction.set_rollback(request.path == "/undone")
-        return HttpResponse("page")
-
-    for path in ("/done", "/done", "/undone", "/undone"):
-        view(RequestFactory().get(path))
-    assert views == ["/done", "/undone", "/undone"]
 
 
 @pytest.mark.parametrize("is_committed", [True, False])
@@ -119,26 +100,6 @@ def test_a_rollback_does_not_reset_the_counters_of_failed_logins(cache, others, 
     assert cache.get(key) == [1]
 
 
-@pytest.mark.compiled
-@pytest.mark.parametrize("alias", ["wheel"])
-def test_outside_a_transaction_plain_calls_are_those_of_the_core_after_one_question(cache):
-    cache.set_many({"key": 1, "pickled": [1]})
-    # The first miss makes the notes of the thread. Nothing below is due before these entries, so no thread is woken.
-    cache.get("missing")
-    calls = (
-        partial(cache.get, "never-set"),
-        partial(cache.set, "key", 2),
-        partial(cache.add, "added", 1),
-        partial(cache.touch, "key", None),
-        partial(cache.delete, "key"),
-        partial(cache.incr, "added"),
-    )
-    assert python_calls(partial(cache.get, "key")) == []
-    assert [python_calls(call) for call in calls] == [["open_transactions"]] * len(calls)
-    many = [python_calls(partial(cache.get_many, ["added"])), python_calls(partial(cache.set_many, {"added": 1}))]
-    assert [each.count("open_transactions") for each in many] == [1, 1]
-
-
 def hashed(key, prefix, version):
     return sha256(f"{prefix}:{version}:{key}".encode()).hexdigest()
 
@@ -184,24 +145,6 @@ def test_a_rollback_resets_no_counter_whatever_its_final_key_is(alias, others, c
 def test_a_wrong_option_is_an_error_at_the_start_that_names_it(given, message):
     with pytest.raises(ImproperlyConfigured, match=rf"TRANSACTIONS must be.*{message}"):
         WheelCache("wrong", {"OPTIONS": {"TRANSACTIONS": given}})
-
-
-def test_a_cache_behind_another_one_follows_no_transactions_of_its_own():
-    behind = {"BACKEND": WHEEL, "LOCATION": "behind", "OPTIONS": FOLLOWS}
-    tiered = {"BACKEND": TIERED, "OPTIONS": {**FOLLOWS, "L2": "behind"}}
-    wrong = {"default": {**tiered, "OPTIONS": {"L2": "behind"}}, "behind": behind}
-    message = r"'default'.*TRANSACTIONS.*'behind'"
-    with override_settings(CACHES=wrong), pytest.raises(ImproperlyConfigured, match=message):
-        caches["default"].get("key")
-    with override_settings(CACHES={"default": tiered, "behind": behind}):
-        cache = caches["default"]
-        with transaction.atomic():
-            cache.set("throttle_1", 1, version=2)
-            cache.set("key", 1)
-            transaction.set_rollback(True)
-        assert caches["behind"].get("throttle_1", version=2) == cache.get("throttle_1", version=2) == 1
-        assert cache.get("key") is None
-        cache.clear()
 
 
 @pytest.mark.parametrize(("options", "ids"), [({}, ["wheelcache.I002"]), ({"TRANSACTIONS": False}, []), (FOLLOWS, [])])

@@ -11,7 +11,6 @@ import pytest
 from tests.backends.wrong_timeouts import WRONG_TIMEOUTS, refused_timeout
 from tests.near_cache.tiers import SERVERS, TIERS, WITH_ASYNC
 from tests.waiting import PATIENCE, THREADS, until, until_waiting
-from wheelcache.near_cache import redis_tracking
 
 pytestmark = pytest.mark.servers
 
@@ -273,53 +272,6 @@ def test_what_any_client_writes_and_what_redis_expires_ends_the_copy(over, empty
         write()
         expected = 2 if how == "another cache" else None
         assert until(lambda expected=expected: tier.get(key) == expected, note=how)
-
-
-def test_a_redis_that_refuses_tracking_is_read_through_and_shown_as_a_problem_until_it_allows_it(
-    over, adapter, own_redis, caplog, monkeypatch
-):
-    monkeypatch.setattr(redis_tracking, "PAUSE_IF_REFUSED", 0.1)
-    tier = over(adapter, "redis", own_redis)
-    tier.set("k", 1)
-    assert has_copy(tier, "k", 1)
-    admin = own_redis.client()
-    admin.execute_command("ACL", "SETUSER", "default", "-client|tracking")
-    admin.client_kill_filter(_type="pubsub")
-    assert until(lambda: tier.engine.stats().store.refused_trackers == 1)
-    assert (tier.get("k"), tier.copies()) == (1, [])
-    tier.behind.set("k", 2)
-    assert (tier.get("k"), tier.copies()) == (2, [])
-    admin.execute_command("ACL", "SETUSER", "default", "+client|tracking")
-    assert has_copy(tier, "k", 2)
-    assert tier.engine.stats().store.refused_trackers == 0
-    assert caplog.text.count("This needs Redis 6, and rights to CLIENT TRACKING") == 1
-
-
-def test_no_read_goes_back_to_an_old_value_when_redis_dies_after_tracking_was_lost(
-    over, adapter, own_redis, trackings, caplog
-):
-    tier = over(adapter, "redis", own_redis, fail_safe=100, l1_timeout=600)
-    reads = {
-        "get": tier.get,
-        "get_many": lambda key: tier.get_many([key]).get(key),
-        "load": lambda key: tier.load(key, lambda: None),
-    }
-    for name in reads:
-        tier.set(name, "v1")
-    assert all(has_copy(tier, name, "v1") for name in reads)
-    client = own_redis.client()
-    # Redis drops the connection that tells, and refuses another one.
-    client.execute_command("ACL", "SETUSER", "default", "-subscribe")
-    client.client_kill_filter(_type="pubsub")
-    assert until(lambda: "This needs Redis 6, and rights" in caplog.text)
-    for name in reads:
-        tier.behind.set(name, "v2")
-    assert {name: read(name) for name, read in reads.items()} == dict.fromkeys(reads, "v2")
-    own_redis.kill()
-    assert {name: read(name) for name, read in reads.items()} == dict.fromkeys(reads, "v2")
-    own_redis.start()
-    assert until(lambda: tier.set_many({"get": "v3"}) == [])
-    assert tier.get("get") == "v3"
 
 
 # Options.

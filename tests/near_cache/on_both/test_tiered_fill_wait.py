@@ -33,23 +33,3 @@ def test_a_value_that_the_cache_behind_refuses_is_given_to_no_waiter(over, in_th
     monkeypatch.setattr(tier.noted, "set", lambda *args, **given: False)
     tier.set("k", "value")
     assert waiter.result(PATIENCE) is None
-
-
-def test_each_look_up_counts_once(make, in_thread):
-    tier = make(fill_wait=60)
-
-    def counted():
-        stats = tier.engine.stats()
-        return stats.hits, stats.misses
-
-    assert tier.get("k") is None
-    assert counted() == (0, 1)
-    waiter = in_thread(tier.get, "k")
-    until_waiting()
-    tier.set("k", "value")
-    assert waiter.result(PATIENCE) == "value"
-    assert counted() == (1, 1)
-    assert tier.get("k") == tier.get("k") == "value"
-    assert counted() == (2, 2)
-    assert tier.load("new", lambda: "value") == "value"
-    assert counted() == (2, 3)

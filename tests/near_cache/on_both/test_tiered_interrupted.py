@@ -1,13 +1,11 @@
 """A time limit during a call of the cache behind a TieredCache: it is no outage, and reaches the caller."""
 
-import gc
-import signal
 import threading
 
 import pytest
 
 from tests.near_cache.tiers import TIERS, WITH_ASYNC
-from tests.waiting import PATIENCE, paused, until_waiting
+from tests.waiting import PATIENCE, until_waiting
 from wheelcache.near_cache.store_state import FAILURES
 
 pytestmark = pytest.mark.servers
@@ -72,43 +70,3 @@ def test_the_threads_that_wait_for_the_read_of_an_interrupted_one_read_for_thems
     assert waiter.result(PATIENCE) == 1
     with pytest.raises(TimeLimit):
         leader.result(PATIENCE)
-
-
-@pytest.fixture
-def time_limit():
-    """``time_limit()``: soon, and again and again, a signal handler raises TimeLimit, until it is called with 0."""
-
-    def raise_time_limit(*_):
-        time_limit(0)
-        raise TimeLimit
-
-    def time_limit(seconds=0.1):
-        signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
-
-    before = signal.signal(signal.SIGALRM, raise_time_limit)
-    yield time_limit
-    time_limit(0)
-    signal.signal(signal.SIGALRM, before)
-
-
-REDISES = [("django", "redis"), ("django", "django-redis"), ("flask", "redis")]
-
-
-# redis-py leaves a socket open if it is interrupted while it connects.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize(("name", "kind"), REDISES, ids=[", ".join(each) for each in REDISES])
-def test_a_signal_handler_that_raises_while_redis_does_not_answer_ends_the_call(
-    over, own_redis, name, kind, time_limit
-):
-    tier = over(TIERS[name], kind, own_redis, fail_safe=300)
-    tier.set("k", 1)
-    with paused(own_redis):
-        for call in [*(CALLS[each] for each in ("get", "set", "get_many"))] * FAILURES:
-            time_limit()
-            with pytest.raises(TimeLimit):
-                call(tier)
-    assert tier.get("k") in (1, 2)
-    store = tier.engine.stats().store
-    assert (store.reads.errors, store.writes.errors, store.open_breakers) == (0, 0, 0)
-    # Such sockets are warned of here, and not in a later test.
-    gc.collect()

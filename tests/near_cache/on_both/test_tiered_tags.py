@@ -5,16 +5,12 @@ import pytest
 from tests.backends.test_tags import WAYS_TO_STORE
 from tests.near_cache.tiers import SERVERS, TIERS, WITH_ASYNC
 from tests.waiting import until
-from wheelcache.near_cache.django_second_level import DjangoStore
-from wheelcache.near_cache.flask_second_level import CachelibStore
 
 pytestmark = [
     pytest.mark.pairs(full="name, kind", of="name, kind"),
     pytest.mark.servers,
 ]
 
-
-STORES = {"django": DjangoStore, "flask": CachelibStore}
 
 KINDS = [(name, kind) for name, cls in TIERS.items() for kind in cls.kinds]
 of_any_kind = pytest.mark.parametrize(("name", "kind"), KINDS)
@@ -47,18 +43,6 @@ def test_values_and_their_copies_leave_with_their_tags(make, name, kind):
         assert tier.add("k", "new") is True
         assert tier.get("k") == "new"
         tier.delete("k")
-
-
-@of_any_kind
-@pytest.mark.parametrize("tag", ["a tag", "#", "ö", "x" * 300, "\n\0"])
-def test_any_string_is_a_tag(make, name, kind, tag):
-    tier = make(name, kind)
-    tier.clear()
-    tier.backend.set("k", 1, tags=[tag])
-    tier.backend.delete_tags("a", "tag", "#0")
-    assert tier.get("k") == 1
-    tier.backend.delete_tags(tag)
-    assert tier.get("k") is None
 
 
 @of_any_kind
@@ -150,18 +134,3 @@ def test_a_tag_applies_to_all_versions(make, version):
     tier.backend.delete_tags("a")
     assert tier.backend.get("k", version=3) is None
     assert tier.backend.get("with a space", version=version) is None
-
-
-@pytest.mark.parametrize("name", TIERS)
-def test_a_drop_in_an_outage_ends_as_a_delete_does(make, name):
-    plain, safe = make(name, "memory"), make(name, "memory", fail_safe=300)
-    for tier in (plain, safe):
-        tier.backend.set("k", "old", tags=["a"])
-        assert tier.get("k") == "old"
-    plain.noted.error = ConnectionError()
-    with pytest.raises(ConnectionError):
-        plain.backend.delete_tags("a")
-    safe.backend.delete_tags("a")
-    assert safe.get("k") is None
-    assert safe.load("new", lambda: 1, tags=["a"]) == 1
-    assert plain.copies() == safe.copies() == []

@@ -9,7 +9,6 @@ import pytest
 
 from tests.backends.adapter import DEFAULT
 from tests.near_cache.tiers import TIERS, WITH_ASYNC
-from tests.waiting import until
 from wheelcache.errors import MissingKey
 from wheelcache.near_cache.written_timeouts import SLACK
 
@@ -93,15 +92,6 @@ def test_without_a_timeout_of_its_own_a_value_has_that_of_the_cache_behind_or_no
         assert left(tier) == expected, name
 
 
-def test_jitter_only_shortens(make, clock):
-    tier = make(l1_timeout=60, jitter=0.5)
-    keys = [str(number) for number in range(100)]
-    tier.set_many(dict.fromkeys(keys, 1), 20)
-    assert len(tier.get_many(keys)) == 100
-    times = sorted(tier.ttl_left(key) for key in keys)
-    assert 10 <= times[0] < 15 < times[-1] <= 20
-
-
 def test_a_write_that_fails_lengthens_nothing_and_one_that_is_refused_changes_nothing(make, clock):
     tier = make(l1_timeout=60)
     for before, failing in ((20, 50), (50, 20)):
@@ -122,15 +112,6 @@ def test_a_write_that_fails_lengthens_nothing_and_one_that_is_refused_changes_no
     clock.advance(10)
     assert asks(tier)
     assert left(tier) == 40
-
-
-def test_a_set_that_the_cache_behind_refuses_lengthens_nothing(over, clock, monkeypatch):
-    tier = over(TIERS["flask"], l1_timeout=60)
-    tier.set("k", 1, 20)
-    monkeypatch.setattr(tier.noted, "set", lambda *args, **given: False)
-    assert tier.backend.set("k", 2, 50) is False
-    assert asks(tier)
-    assert left(tier) == 20
 
 
 @pytest.mark.parametrize("ttl", [0, -1, "delete", "delete_many"])
@@ -158,12 +139,3 @@ def test_an_incr_that_sets_the_value_again_gives_it_the_default_timeout(over, cl
         assert tier.count("k") == 1
         assert tier.get("k") == 1
         assert left(tier) == 300
-
-
-@pytest.mark.parametrize(("name", "kind"), [("django", "redis"), ("django", "django-redis"), ("flask", "redis")])
-def test_over_redis_as_well_a_copy_does_not_wait_for_word_of_the_end(over, empty_redis, name, kind):
-    tier = over(TIERS[name], kind, empty_redis, l1_timeout=60)
-    tier.set("k", 1, 20)
-    # Redis reports this write, too, which drops a copy that was made before.
-    assert until(lambda: tier.get("k") == 1 and left(tier) is not None)
-    assert 0 < left(tier) <= 20

@@ -1,11 +1,9 @@
 """A value that cannot be decoded is deleted from the store, whose client raises the errors."""
 
-import signal
-
 import pytest
 
-from tests.backends.undecoded import CALLS, ERRORS, Moved, TimeLimit, load_while_three_wait
-from tests.near_cache.tiers import SERVERS, TIERS, WITH_ASYNC
+from tests.backends.undecoded import CALLS, ERRORS, Moved, load_while_three_wait
+from tests.near_cache.tiers import SERVERS, WITH_ASYNC
 from wheelcache.near_cache import store_tags
 
 
@@ -48,17 +46,6 @@ def test_a_value_that_another_process_has_set_in_its_place_stays_in_the_store(ti
     assert undecoded() == []
 
 
-@pytest.mark.parametrize("tier", [WITH_ASYNC[name] for name in WITH_ASYNC if "django" in name], indirect=True)
-def test_a_touch_that_decodes_a_value_finds_none(tier, deploy, undecoded):
-    cache = tier("files")
-    cache.behind.set("key", Moved(1))
-    deploy()
-    assert not cache.touch("key", 10)
-    assert len(undecoded()) == 1
-    cache.set("key", 1)
-    assert cache.touch("key", 10)
-
-
 @pytest.mark.parametrize("kind", ["memory", "files", pytest.param("redis", marks=pytest.mark.servers)])
 def test_a_tag_whose_token_cannot_be_decoded_counts_as_dropped(tier, deploy, undecoded, monkeypatch, kind):
     cache = tier(kind)
@@ -73,32 +60,6 @@ def test_a_tag_whose_token_cannot_be_decoded_counts_as_dropped(tier, deploy, und
     # Not a key that was missed: its new value may be from before the drop.
     cache.backend.set("new", "repaired", tags=["a"])
     assert cache.get("new") == "repaired"
-
-
-@pytest.mark.parametrize("tier", TIERS.values(), ids=TIERS, indirect=True)
-@pytest.mark.parametrize("error", ["signal", MemoryError()], ids=str)
-def test_an_exception_while_the_store_is_read_that_is_not_about_the_value_passes_through(
-    tier, deploy, undecoded, monkeypatch, error
-):
-    cache = tier("memory")
-    cache.behind.set("key", Moved(1))
-
-    def limit(number, frame):
-        raise TimeLimit
-
-    before = signal.signal(signal.SIGUSR1, limit)
-    try:
-        deploy(None if error == "signal" else error)
-        if error == "signal":
-            monkeypatch.setattr(Moved, "meanwhile", lambda: signal.raise_signal(signal.SIGUSR1))
-        for call in ("get", "get_many", "load"):
-            with pytest.raises(TimeLimit if error == "signal" else type(error)):
-                CALLS[call](cache)
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-    monkeypatch.undo()
-    assert cache.get("key") == Moved(1)
-    assert undecoded() == []
 
 
 def test_callers_that_wait_for_a_load_of_a_tier_that_is_not_decoded_load_their_own(tier, deploy, in_thread):

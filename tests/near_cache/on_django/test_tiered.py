@@ -171,28 +171,7 @@ def test_a_store_belongs_to_what_its_alias_means_now():
     assert stores[0] is not stores[1]
 
 
-def test_aliases_that_differ_in_their_version_see_at_once_what_they_write(tier, empty_redis):
-    cache = tier("redis", empty_redis).backend
-    newer = TieredCache(cache.location, {**params_of(), "VERSION": 2})
-    assert newer.store is cache.store
-    for number in range(200):
-        newer.set("k", number)
-        assert cache.get("k", version=2) == number
-
-
 # Keys and values.
-
-
-def test_a_touch_and_a_timeout_of_zero_reach_the_cache_behind_and_leave_no_copy(tier):
-    tier = tier()
-    tier.set_many({"k": 1, "l": 1})
-    assert tier.get_many("kl") == {"k": 1, "l": 1}
-    assert tier.backend.touch("k", 100)
-    assert asyncio.run(tier.backend.atouch("l", 100))
-    assert tier.noted.timeouts()[-2:] == [100, 100]
-    assert tier.copies() == []
-    tier.set("k", 2, 0)
-    assert tier.get("k") is tier.behind.get("k") is None
 
 
 def test_keys_of_the_caller_that_are_one_key_have_one_value(tier):
@@ -303,21 +282,6 @@ def test_threads_of_a_process_share_the_copies_and_one_tracking_connection(tier,
     cache.set("k", 1)
     assert set(together(lambda _: caches["tiered"].get("k") and caches["tiered"].store)) == {cache.store}
     assert len(empty_redis.client().client_list(_type="pubsub")) == 1
-
-
-@pytest.mark.parametrize("kind", ["redis", "django-redis"])
-def test_a_server_that_is_down_at_the_start_is_found_when_it_comes(own_redis, trackings, kind):
-    own_redis.kill()
-    behind = {
-        "BACKEND": TierOnDjango.kinds[kind],
-        "LOCATION": f"redis://{own_redis.host}:{own_redis.port}/0",
-    }
-    with override_settings(CACHES={"default": {"BACKEND": LOCMEM}, "behind": behind}):
-        tier = TierOnDjango(TieredCache(f"{kind} is down", params_of(FAIL_SAFE=300)), f"{kind} is down")
-        assert tier.get("k", "default") == "default"
-        own_redis.start()
-        assert until(lambda: tier.set("k", 1) or (tier.get("k") == 1 and tier.copies() == [":1:k"]))
-        tier.backend.close()
 
 
 def test_a_page_counts_as_one_look_up_of_the_cache_behind(tier):

@@ -8,10 +8,8 @@ from itertools import count
 import pytest
 import redis
 from django.core.cache import caches
-from redis.crc import key_slot
 
 from tests.near_cache.tiers import TierOnDjango, made_tiers
-from tests.redis_cluster import Cluster
 from tests.waiting import join, paused, until
 
 pytestmark = [pytest.mark.servers, pytest.mark.deep]
@@ -174,41 +172,3 @@ def test_under_load_no_call_fails_or_hangs_and_nothing_stale_is_read_after_recov
     for name, (meanwhile, after) in spans.items():
         assert sum(in_vain for _, in_vain, _, _ in meanwhile) <= HELD_CALLS * len(meanwhile), name
         assert max(load.staleness(after)) < TOLD_WITHIN, name
-
-
-@contextmanager
-def move_slots(cluster, recorder):
-    """Move the slots of half of the keys to a master that had none."""
-    new, origin = cluster.add_node(), cluster.master_of(f":1:{KEYS[0]}")
-    slots = {key_slot(f":1:{key}".encode()) for key in KEYS}
-    cluster.move(sorted(slot for slot in slots if cluster.master_of_slot(slot) is origin), origin, new)
-    yield
-
-
-@contextmanager
-def fail_over(cluster, recorder):
-    """Let a replica take over from its master."""
-    replica = next(node for node in cluster.nodes if "slave" in node.ask("ROLE"))
-    replica.ask("CLUSTER FAILOVER")
-    assert until(lambda: "master" in replica.ask("ROLE"))
-    yield
-
-
-@pytest.mark.alone
-@pytest.mark.parametrize("change", [move_slots, fail_over])
-def test_no_read_is_outdated_for_longer_than_promised_when_keys_of_a_cluster_get_another_master(
-    trackings, monkeypatch, change
-):
-    with Cluster(replicas=True) as cluster, made_tiers(trackings) as make:
-        tier = make(TierOnDjango, "redis-cluster", cluster, behind={"TIMEOUT": None}, l1_timeout=600)
-        with Load(cluster, monkeypatch) as load:
-            load.goes_on()
-            with change(cluster, None):
-                # Copies of the keys that have moved may be outdated from now on.
-                time.sleep(2 * TOLD_WITHIN)
-            assert until(cluster.is_whole)
-            hits = tier.engine.stats().hits
-            assert until(lambda: tier.engine.stats().hits > hits + 30)
-    stale = load.staleness(load.calls)
-    assert len(stale) > CALLS
-    assert max(stale) < TOLD_WITHIN + load.longest_pause

@@ -182,19 +182,6 @@ def test_a_session_that_was_never_closed_leaves_no_open_transaction(db, cache, o
     assert others(cache.get, "key") == 2
 
 
-def test_two_sessions_of_a_thread_share_their_values_at_the_last_commit(db, cache, others):
-    begin(db)
-    with db.session.session_factory() as inner:
-        inner.execute(text("SELECT 1"))
-        assert cache.get("key") is None
-        cache.set("key", 1)
-        inner.commit()
-    assert cache.get("key") == 1
-    assert others(cache.get, "key") is None
-    db.session.commit()
-    assert others(cache.get, "key") == 1
-
-
 def test_a_value_of_two_sessions_is_as_old_as_the_first_one_even_if_that_ends_first(db, cache, others):
     begin(db)
     others(cache.delete, "key")
