@@ -1,7 +1,5 @@
 """Time that tests move: the same script has the same answers on a cache of the framework's own and on ours."""
 
-from importlib.metadata import version
-
 import pytest
 
 from tests.time_travel import FAR, LIBRARIES, LONG_AGO, in_real_time
@@ -69,30 +67,7 @@ def set_in_it(both, library):
         assert (both.get("b"), both.get("long")) == (after, 1)
 
 
-def every_method(both, library):
-    with library.freeze(FAR) as time_:
-        assert both.add("a", 1, 10)
-        time_.shift(9)
-        assert both.add("a", 2, 10) is False
-        assert both.get_many(["a"]) == {"a": 1}
-        time_.shift(2)
-        assert (both.has("a"), both.get_many(["a"]), both.add("a", 3, 10)) == (False, {}, True)
-        both.set_many({"c": 1, "d": 2}, 10)
-        time_.shift(11)
-        assert both.get_many(["c", "d"]) == {}
-        both.set("counted", 1, 10)
-        time_.shift(9)
-        assert both.count("counted") == 2
-        both.set("never", 1, None)
-        time_.shift(1e9)
-        assert both.get("never") == 1
-
-
-OLD_CACHELIB = pytest.mark.skipif(
-    tuple(map(int, version("cachelib").split(".")[:2])) < (0, 14),
-    reason="this cachelib's SimpleCache adds no value in the place of an expired one",
-)
-SCRIPTS = (set_before, set_in_it, pytest.param(every_method, marks=OLD_CACHELIB))
+SCRIPTS = (set_before, set_in_it)
 
 
 @pytest.mark.pairs

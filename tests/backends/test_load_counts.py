@@ -45,11 +45,9 @@ class Site:
         backend: the backend object.
         calls: the number of computations.
         over: the timeout of a value that is not kept.
-        memoized_for_no_time: the arguments of ``memoized`` for a function that is called each time.
     """
 
     over = -1
-    memoized_for_no_time = ()
 
     def __init__(self):
         self.calls = 0
@@ -100,10 +98,8 @@ class DjangoSite(Site):
     get_many = "get_many"
     load = "get_or_set"
 
-    memoized_for_no_time = ({"timeout": 0},)
-
-    def memoized(self, timeout=60):
-        return memoize(timeout)(lambda number: self.compute())
+    def memoized(self):
+        return memoize(60)(lambda number: self.compute())
 
 
 class AsyncDjangoSite(DjangoSite):
@@ -115,11 +111,11 @@ class AsyncDjangoSite(DjangoSite):
     def run(self, flow):
         asyncio.run(flow(self))
 
-    def memoized(self, timeout=60):
+    def memoized(self):
         async def function(number):
             return self.compute()
 
-        return memoize(timeout)(function)
+        return memoize(60)(function)
 
 
 class FlaskSite(Site):
@@ -157,8 +153,8 @@ class FlaskSite(Site):
         found = await super().call(name, *args, **given)
         return {key: value for key, value in found.items() if value is not None} if name == "get_dict" else found
 
-    def memoized(self, **given):
-        return self.cache.memoize(60, **given)(lambda number: self.compute())
+    def memoized(self):
+        return self.cache.memoize(60)(lambda number: self.compute())
 
 
 SITES = {"django": DjangoSite, "django async": AsyncDjangoSite, "flask": FlaskSite}
@@ -224,12 +220,11 @@ async def load(site):
 
 
 async def memoized(site):
-    for given in ({}, *site.memoized_for_no_time):
-        function = site.memoized(**given)
-        for number in (1, 2, 1):
-            value = function(number)
-            if isawaitable(value):
-                await value
+    function = site.memoized()
+    for number in (1, 2, 1):
+        value = function(number)
+        if isawaitable(value):
+            await value
 
 
 FLOWS = [get_and_set, get_and_add, get_many_and_set_many, get_delete_and_set, set_only, load, memoized]

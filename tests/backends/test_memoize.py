@@ -306,10 +306,6 @@ async def awaited_once(key):
     return key
 
 
-def generated(key):
-    yield key
-
-
 def wrapper(function):
     return lambda key: function(key)
 
@@ -327,15 +323,6 @@ def test_a_function_that_only_returns_coroutines_is_an_error(site, timeout):
             load("a")
         with pytest.raises(TypeError, match=r"<coroutine object awaited_once at .* memoize a function"):
             asyncio.run(main())
-
-
-@pytest.mark.parametrize("timeout", [60, -1])
-def test_generators_are_an_error(django_site, timeout):
-    """Check Django only: Flask-Caching joins the texts of a generator."""
-    load = django_site.memoize(timeout)(wrapper(generated))
-    for _ in range(2):
-        with pytest.raises(TypeError, match="return a list or a tuple instead"):
-            load("a")
 
 
 @on(SHARING)

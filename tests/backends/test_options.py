@@ -54,15 +54,3 @@ def test_figures_dir_is_where_figures_are_published(make, clock, tmp_path, kind)
 
     found = only(tmp_path / "figures")
     assert (found.name, found.stats.size) == (cache.name, 1)
-
-
-@needs("watch")
-@pytest.mark.pairs(full="adapter")
-@pytest.mark.parametrize("name", ["no/parent", "a file", "for all", "x" * 300])
-def test_a_directory_that_cannot_be_used_is_an_error_that_names_the_option_and_says_why(adapter, tmp_path, name):
-    (tmp_path / "a file").touch()
-    (tmp_path / "for all").mkdir(mode=0o755)
-    complaint = f"{adapter.spelled('figures_dir')} must be None, or a private directory of this user"
-    with pytest.raises(adapter.refused, match=complaint) as refused:
-        adapter.make(figures_dir=tmp_path / name)
-    assert str(tmp_path / name) in str(refused.value)

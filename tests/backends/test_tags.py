@@ -7,7 +7,6 @@ import pytest
 
 from tests.backends.adapters import ADAPTERS
 from tests.engine.loading.harness import Held
-from tests.engines import engine
 from tests.guests import has, needs
 from tests.waiting import PATIENCE
 
@@ -140,11 +139,3 @@ def test_a_load_that_a_drop_has_overtaken_is_not_kept(make, in_thread):
     loader.release()
     assert loading.result(PATIENCE) == "old"
     assert adapter.get("key") is None
-
-
-def test_engine_entries_are_removed(make, clock):
-    adapter = make()
-    adapter.backend.set("key", 1, tags=("a",))
-    adapter.backend.delete_tags("a")
-    clock.advance(1)
-    assert len(engine(adapter.backend)) == 0

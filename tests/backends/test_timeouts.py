@@ -1,7 +1,5 @@
 """The lifetime of a value: exact on a clock that stands still, and with the default jitter."""
 
-from datetime import timedelta
-
 import pytest
 
 from tests.backends.adapter import DEFAULT
@@ -101,17 +99,6 @@ def test_a_wrong_timeout_is_a_type_error_that_names_it_and_changes_nothing(make,
     assert (cache.get("key"), cache.ttl_left("key")) == ("old", 10)
 
 
-def test_a_new_value_has_a_new_timeout_and_a_counter_keeps_its_own(make, clock):
-    cache = make()
-    cache.set_many({"longer": 1, "counted": 1}, 20)
-    cache.set("shorter", 1, 100)
-    clock.advance(10)
-    cache.set("longer", 2, 100)
-    cache.set("shorter", 2, 5)
-    cache.count("counted")
-    assert [cache.ttl_left(key) for key in ("longer", "shorter", "counted")] == [100, 5, 10]
-
-
 def test_an_expired_entry_leaves_memory_within_a_second_though_no_caller_touches_it(make, clock):
     cache = make()
     cache.set("key", 1, 10)
@@ -173,13 +160,3 @@ def test_jitter_is_the_largest_fraction_that_a_timeout_is_shortened_by(make, clo
     cache.set_many(dict.fromkeys(KEYS, 1), 100)
     left = sorted(cache.ttl_left(key) for key in KEYS)
     assert 50 <= left[0] < 65 < 85 < left[-1] <= 100
-
-
-def test_a_timedelta_is_no_timeout_to_django_and_one_to_flask(adapter, make, clock):
-    cache = make()
-    if adapter.spelled("x") == "X":
-        with pytest.raises(TypeError):
-            cache.set("key", 1, timedelta(seconds=5))
-    else:
-        cache.set("key", 1, timedelta(seconds=5))
-        assert cache.ttl_left("key") == 5

@@ -14,7 +14,7 @@ from django.test import override_settings
 from tests.django_backend.conftest import BACKEND
 from tests.scripts import run
 from tests.waiting import PATIENCE
-from wheelcache.django_backend import WheelCache, direct_access
+from wheelcache.django_backend import WheelCache
 
 LOCMEM = "django.core.cache.backends.locmem.LocMemCache"
 
@@ -180,12 +180,6 @@ def test_doubles_are_called_and_restored(is_direct, patch):
     assert vars(caches["default"]) == before
 
 
-def test_a_proxy_of_the_same_class_for_another_alias_calls_that_alias(is_direct):
-    cache.set("key", "default")
-    caches["other"].set("key", "other")
-    assert type(cache)(caches, "other").get("key") == "other"
-
-
 # Settings.
 
 
@@ -207,14 +201,6 @@ def test_a_wrong_setting_is_named(wrong):
     settings = override_settings(WHEELCACHE_DIRECT_ACCESS=wrong)
     with pytest.raises(ImproperlyConfigured, match=f"^WHEELCACHE_DIRECT_ACCESS must be True or False, not {wrong!r}$"):
         settings.enable()
-
-
-@pytest.mark.parametrize("kind", [CacheHandler, type("Own", (CacheHandler,), {})])
-def test_only_a_handler_of_djangos_own_class_gets_another(monkeypatch, kind):
-    handler = kind()
-    monkeypatch.setattr(direct_access, "caches", handler)
-    direct_access.follow_setting()
-    assert (type(handler) is kind) is (kind is not CacheHandler)
 
 
 def test_a_site_needs_nothing_but_the_backend_and_its_imports_may_come_first():

@@ -13,8 +13,6 @@ from django.test import override_settings
 
 from tests import scripts
 from tests.django_backend.conftest import DUMMY, Counted, wheel
-from tests.engines import engine
-from tests.guests import needs
 from tests.recursion import DEPTH, result_at_depth
 from tests.waiting import until
 from wheelcache import KEEP
@@ -203,17 +201,6 @@ def test_a_dummy_cache_takes_every_option_and_others_refuse_those_of_a_wheel_cac
 
 
 # Figures, and depth.
-
-
-@pytest.mark.parametrize("options", [{}, {"refresh_ahead": 0.9}], ids=str)
-@pytest.mark.parametrize("given", [{}, pytest.param({"TRANSACTIONS": True}, marks=needs("transactions"))], ids=str)
-def test_each_call_is_one_look_up(options, given):
-    with override_settings(CACHES={"default": wheel(**given)}):
-        load = memoize(60, **options)(lambda number: number)
-        for number in (1, 1, 1, 2):
-            load(number)
-        stats = engine(caches["default"]).stats()
-        assert (stats.hits, stats.misses) == (2, 2)
 
 
 def test_calls_are_counted_and_a_deletion_reports_whether_there_was_a_value(any_site):

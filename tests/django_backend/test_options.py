@@ -1,7 +1,5 @@
 """The settings in CACHES: accepted values, refused values, and the messages."""
 
-import sys
-import types
 from datetime import timedelta
 from functools import partial
 from unittest import mock
@@ -223,38 +221,6 @@ def test_figures_are_published_in_a_directory_of_the_site_that_is_the_same_for_a
     directory = site_settings.figures_directory()
     assert {"published 1", "published 2"} <= {each.name for each in published.look(directory).caches}
     assert directory.parent == private_files.runtime_directory()
-
-
-@pytest.fixture
-def installed(tmp_path, monkeypatch):
-    """The figures directory of a project that is installed in a folder: one settings module, one SECRET_KEY."""
-    monkeypatch.setattr(figures_directory_module, "runtime_directory", lambda: tmp_path)
-
-    def directory(folder, **configured):
-        (tmp_path / folder).mkdir(exist_ok=True)
-        with override_settings(BASE_DIR=tmp_path / folder, **configured):
-            return site_settings.figures_directory()
-
-    return directory
-
-
-@needs("watch")
-def test_sites_of_one_secret_key_and_settings_module_are_told_by_their_base_directory(installed, tmp_path, monkeypatch):
-    one = installed("one")
-    assert installed("one") == one != installed("two")
-    assert installed("one", SECRET_KEY="another") != one
-    assert installed("one", SECRET_KEY="") != installed("two", SECRET_KEY="")
-    (tmp_path / "current").symlink_to(tmp_path / "one")
-    assert installed("current") == one
-    # Without a base directory, the folder of the settings module counts.
-    module = types.ModuleType("shop.settings")
-    monkeypatch.setitem(sys.modules, "shop.settings", module)
-    found = set()
-    for folder in ("one", "two"):
-        module.__file__ = str(tmp_path / folder / "settings.py")
-        with override_settings(SETTINGS_MODULE="shop.settings"):
-            found.add(site_settings.figures_directory())
-    assert len(found) == 2
 
 
 @needs("watch")

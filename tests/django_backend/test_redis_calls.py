@@ -1,6 +1,5 @@
 """The calls of django-redis, in addition to its own tests, which ``tests/conformance`` runs."""
 
-import asyncio
 import threading
 from datetime import UTC, datetime, timedelta
 
@@ -10,7 +9,6 @@ from django.core.cache.backends.base import DEFAULT_TIMEOUT
 from tests.engines import engine
 from tests.guests import needs
 from tests.waiting import PATIENCE, join, start
-from wheelcache.core.contract import BATCH
 from wheelcache.django_backend import redis_calls
 
 pytestmark = pytest.mark.pairs(full="call", of="call")
@@ -193,21 +191,6 @@ def test_a_value_that_is_computed_while_its_pattern_is_deleted_is_not_kept(make)
     go_on.set()
     join(thread)
     assert cache.get("user:7:page") is None
-
-
-def test_other_tasks_run_between_the_batches_of_a_scan(make):
-    cache = make({"MAX_ENTRIES": None})
-    cache.set_many({f"key:{number}": 1 for number in range(4 * BATCH)})
-
-    async def turns_during(scan):
-        turns, others = 0, asyncio.ensure_future(scan)
-        while not others.done():
-            turns += 1
-            await asyncio.sleep(0)
-        return turns
-
-    assert asyncio.run(turns_during(cache.akeys("key:1*"))) > 3
-    assert asyncio.run(turns_during(cache.adelete_pattern("key:1*"))) > 3
 
 
 # Locks.

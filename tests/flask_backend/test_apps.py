@@ -60,29 +60,6 @@ def test_headers_cookies_and_status_of_a_response_are_cached_and_not_shared(make
     assert len(runs) == 1
 
 
-def test_many_clients_at_once_get_the_right_page_while_pages_are_evicted_expire_and_are_deleted(
-    make_app, together, ticks
-):
-    ticks(0.001)
-    app, cache = make_app(CACHE_THRESHOLD=5)
-
-    @app.route("/<int:number>")
-    @cache.cached(timeout=0.001)
-    def view(number):
-        return {"number": number}
-
-    def visit(number):
-        client = app.test_client()
-        for step in range(8):
-            each = (number + step) % 12
-            assert client.get(f"/{each}").json == {"number": each}
-            with app.app_context():
-                cache.delete_cached(view, f"/{each}") if step % 5 else cache.clear()
-
-    assert set(together(visit)) == {None}
-    assert len(engine(app.extensions["cache"][cache])) <= 5
-
-
 def test_a_fragment_is_rendered_once_for_what_it_varies_on(make_app, clock):
     app, cache = make_app()
     counts = Counter()
@@ -121,40 +98,6 @@ def test_views_fragments_and_other_keys_are_in_groups(make_app):
 
 
 # Apps.
-
-
-def test_two_apps_from_one_factory_with_one_cache_have_their_own_settings_and_share_nothing(make_app, clock):
-    cache, blueprint = flask_caching.Cache(), flask.Blueprint("pages", __name__)
-
-    @blueprint.route("/page")
-    @cache.cached()
-    def page():
-        return f"{flask.current_app.name} {total(1)}"
-
-    @cache.memoize()
-    def total(number):
-        return f"{flask.current_app.name} {number}"
-
-    apps = [make_app(cache, name=name, CACHE_DEFAULT_TIMEOUT=seconds)[0] for name, seconds in (("a", 10), ("b", 100))]
-    for app in apps:
-        app.register_blueprint(blueprint)
-
-    def of_each(call):
-        found = []
-        for app in apps:
-            with app.app_context():
-                found.append(call())
-        return found
-
-    for _ in range(2):
-        assert [app.test_client().get("/page").text for app in apps] == ["a a 1", "b b 1"]
-    of_each(lambda: cache.set("key", flask.current_app.name))
-    assert of_each(lambda: cache.get("key")) == ["a", "b"]
-    clock.advance(10)
-    assert of_each(lambda: cache.get("key")) == [None, "b"]
-    with apps[0].app_context():
-        assert cache.clear() is True
-    assert of_each(lambda: cache.get("key")) == [None, "b"]
 
 
 def test_with_an_older_flask_caching_our_cache_is_an_import_error_that_names_the_version():

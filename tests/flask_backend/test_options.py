@@ -90,35 +90,20 @@ def test_unknown_options_are_an_error_that_names_them_all_their_cache_and_those_
         backend_of(CACHE_ARGS=[500, 300, False, 8])
 
 
-def test_a_wrong_option_is_an_error_that_names_its_cache_and_leaves_the_app_as_it_was():
-    app = flask.Flask("shop")
-    config = {"CACHE_TYPE": BACKEND, "CACHE_ARGS": [9], "CACHE_OPTIONS": {"jitter": 1}}
-    app.config.update(config)
-    with pytest.raises(ValueError, match="Wrong setting of the cache 'shop': jitter must be a fraction"):
-        flask_caching.Cache(app)
-    assert app.extensions["cache"] == {}
-    assert app.config["CACHE_OPTIONS"] == {"jitter": 1}
-    assert app.config["CACHE_ARGS"] == [9]
-
-
 BY_DEFAULT = {"size": 500, "seconds": 300, "prefix": "flask_cache_", "ignored": False}
 SETTINGS = [
     ({}, {}),
     ({"CACHE_THRESHOLD": 7}, {"size": 7}),
     ({"CACHE_THRESHOLD": 0}, {}),
-    ({"CACHE_THRESHOLD": 7, "CACHE_OPTIONS": {"threshold": 8}}, {"size": 8}),
     ({"CACHE_THRESHOLD": 7, "CACHE_OPTIONS": {"threshold": 8}, "CACHE_ARGS": [9]}, {"size": 9}),
-    ({"CACHE_THRESHOLD": 7, "CACHE_ARGS": (9,)}, {"size": 9}),
     ({"CACHE_DEFAULT_TIMEOUT": 60}, {"seconds": 60}),
     pytest.param({"CACHE_DEFAULT_TIMEOUT": "60"}, {"seconds": 60}, marks=OF_FLASK_CACHING_2_5),
-    ({"CACHE_DEFAULT_TIMEOUT": 0.25}, {"seconds": 0.25}),
     ({"CACHE_DEFAULT_TIMEOUT": timedelta(minutes=2)}, {"seconds": 120}),
     ({"CACHE_DEFAULT_TIMEOUT": 0}, {"seconds": None}),
     ({"CACHE_DEFAULT_TIMEOUT": 60, "CACHE_OPTIONS": {"default_timeout": 70}}, {"seconds": 70}),
     ({"CACHE_DEFAULT_TIMEOUT": 60, "CACHE_ARGS": [9, 80]}, {"size": 9, "seconds": 80}),
     ({"CACHE_KEY_PREFIX": "shop:"}, {"prefix": "shop:"}),
     ({"CACHE_KEY_PREFIX": StrEnum("Prefix", {"SHOP": "shop:"}).SHOP}, {"prefix": "shop:"}),
-    ({"CACHE_KEY_PREFIX": ""}, {"prefix": ""}),
     ({"CACHE_KEY_PREFIX": None}, {"prefix": ""}),
     ({"CACHE_KEY_PREFIX": "shop:", "CACHE_OPTIONS": {"key_prefix": "other:"}}, {"prefix": "other:"}),
     pytest.param({"CACHE_IGNORE_ERRORS": True}, {"ignored": True}, marks=OF_FLASK_CACHING_2_5),

@@ -76,12 +76,3 @@ def test_without_a_request_there_is_no_view(site):
         site.cache.set("view//other", "page")
         site.cache.set("other", 1)
     assert site.rows() == {"news": (0, 1, 1, 1), NO_VIEW: (0, 1, 1, 1)}
-
-
-@pytest.mark.parametrize("options", [{"query_string": True}, {"key_prefix": "all"}])
-def test_our_cache_knows_views_by_any_key_and_other_functions_by_their_own(options):
-    site = Site("ours")
-    menu = site.cache.cached(60, key_prefix="menu:all")(lambda: "menu")
-    site.add("news", menu, **options)
-    site.get("/news?page=1", "/news?page=1")
-    assert site.rows() == {"news": (1, 1, 1, 1), "menu": (0, 1, 1, 1)}

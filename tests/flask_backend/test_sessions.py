@@ -32,21 +32,13 @@ cache = flask_caching.Cache()
 @pytest.mark.parametrize(
     ("kind", "made", "number"),
     [
-        pytest.param("cachelib", lambda path: WheelCache(), 1, id="plain"),
-        pytest.param(
-            *("cachelib", lambda path: flask_backend.TieredCache(cachelib.SimpleCache()), 1),
-            id="over memory",
-            marks=on_tiers,
-        ),
-        pytest.param(
-            "cachelib", lambda path: flask_backend.TieredCache(Shared(path)), 0, id="over files", marks=on_tiers
-        ),
-        pytest.param(
-            "cachelib", lambda path: flask_backend.HostCache("s", location=path), 0, id="host", marks=on_hosts
-        ),
-        pytest.param("cachelib", Shared, 0, id="files"),
-        pytest.param("cachelib", lambda path: None, 0, id="none"),
-        pytest.param("redis", lambda path: WheelCache(), 0, id="redis"),
+        ("cachelib", lambda path: WheelCache(), 1),
+        pytest.param("cachelib", lambda _: flask_backend.TieredCache(cachelib.SimpleCache()), 1, marks=on_tiers),
+        pytest.param("cachelib", lambda path: flask_backend.TieredCache(Shared(path)), 0, marks=on_tiers),
+        pytest.param("cachelib", lambda path: flask_backend.HostCache("s", location=path), 0, marks=on_hosts),
+        ("cachelib", Shared, 0),
+        ("cachelib", lambda path: None, 0),
+        ("redis", lambda path: WheelCache(), 0),
     ],
 )
 def test_sessions_of_flask_session_in_a_cache_of_each_process_are_a_warning_at_init_app(

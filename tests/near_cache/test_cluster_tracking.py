@@ -91,15 +91,6 @@ def test_a_node_that_receives_slots_ends_the_trust_until_it_is_tracked(own_clust
     assert "ClusterError: the cluster has " in lines()[0]
 
 
-def test_a_planned_failover_ends_the_trust_until_the_new_master_is_tracked(own_cluster, track, copies):
-    track(own_cluster)
-    replica = next(node for node in own_cluster.nodes if "slave" in node.ask("ROLE"))
-    replica.ask("CLUSTER FAILOVER")
-    assert is_trusted_again(copies)
-    assert replica.client().client_list(_type="pubsub")
-    assert are_all_told(own_cluster, copies)
-
-
 def test_a_master_that_hangs_ends_the_trust_until_it_answers(own_cluster, track, copies, monkeypatch):
     monkeypatch.setitem(CALM, "timeout", 1.0)
     tracking = track(own_cluster)

@@ -1,16 +1,12 @@
 """Many keys loaded by one call, during loads of single keys."""
 
-import asyncio
-
 import pytest
 
 from tests.engine.loading import conftest as fixtures
 from tests.engine.loading.harness import Held, assert_counts, returns
 from tests.near_cache.many import load_many as load_in_threads
-from tests.near_cache.many import steps_of_many
 from tests.waiting import PATIENCE, until_waiting
 from wheelcache import LoadDeadlock
-from wheelcache.runtime.steps import run_async
 
 cache, make, moments, pool, removals = fixtures.cache, fixtures.make, fixtures.moments, fixtures.pool, fixtures.removals
 
@@ -62,20 +58,6 @@ def test_a_value_that_was_read_beside_an_entry_drops_it_if_it_differs_or_may_dif
 def test_a_loader_of_many_that_takes_one_of_them_is_refused(cache):
     with pytest.raises(LoadDeadlock):
         load_in_threads(cache, ["a", "b"], lambda keys: {"a": cache.get_or_load("b", returns("unreached"))})
-
-
-def test_a_coroutine_that_is_closed_while_it_loads_many_leaves_no_turn(cache):
-    async def forever(keys):
-        await asyncio.Event().wait()
-
-    async def main():
-        coroutine = run_async(steps_of_many(cache, ["a", "b"], forever))
-        coroutine.send(None)
-        assert not cache._parts.loads.is_idle
-        coroutine.close()
-        assert cache._parts.loads.is_idle
-
-    asyncio.run(main())
 
 
 def test_a_weigher_that_raises_for_one_of_many_leaves_no_caller_waiting_for_the_others(make):

@@ -48,19 +48,6 @@ def test_a_failed_read_of_the_store_is_an_error_of_the_store_and_no_failed_load(
     assert (event.cache, event.sentence()) == ("pages", "Down: Connection refused by 10.0.0.7 (2 times)")
 
 
-def test_a_value_that_cannot_be_read_is_a_failed_load_and_no_error_of_the_store(near):
-    near, store = near(), Store()
-    # Without published figures, a cache is observed from the first look.
-    assert events(near.cache, LOAD_FAILED) == []
-    store.error = ValueError("not a pickle")
-    with pytest.raises(ValueError, match="not a pickle"):
-        read(near, store, many=False)
-    stats = near.cache.stats()
-    assert (stats.load_failures, stats.store.reads.errors) == (1, 0)
-    assert len(events(near.cache, LOAD_FAILED)) == 1
-    assert events(near.cache, STORE_FAILED) == []
-
-
 def test_an_outage_is_one_event_from_the_first_failure_to_the_recovery():
     """The exceptions differ, most calls are refused, and for minutes there are no calls at all."""
     outages, cache_events = Outages(), CacheEvents("pages", RecentFailures())

@@ -11,7 +11,6 @@ from tests.waiting import PATIENCE, join, start
 from wheelcache.django_backend import memoize
 from wheelcache.engine.in_memory import InMemory
 from wheelcache.host_cache.host_core import lane_of
-from wheelcache.near_cache.django_second_level import DjangoStore
 from wheelcache.near_cache.near_copies import NearCopies
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -80,21 +79,6 @@ def test_an_invalidation_that_is_interrupted_is_applied(cache, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         delete()
     assert cache.get("key") is None
-
-
-@pytest.mark.parametrize("alias", ["tiered"])
-def test_a_commit_is_marked_in_the_store_for_ten_seconds_for_each_key_and_tag(cache, monkeypatch):
-    marked, set_tokens = [], DjangoStore.set_tokens
-
-    def note(store, tokens, ttl=None):
-        marked.append((len(tokens), ttl))
-        return set_tokens(store, tokens, ttl)
-
-    monkeypatch.setattr(DjangoStore, "set_tokens", note)
-    with transaction.atomic():
-        cache.delete_many(["key", "other"])
-        cache.delete_tags("tag")
-    assert marked[0] == (3, 10)
 
 
 @pytest.mark.parametrize("alias", ["tiered"])

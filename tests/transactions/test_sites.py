@@ -1,7 +1,5 @@
 """TRANSACTIONS in a site: tests, requests, waiting callers, sessions and settings."""
 
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 
 import pytest
@@ -12,7 +10,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import transaction
 from django.test import TestCase, override_settings
 
-from tests.transactions.conftest import FOLLOWS, SETTINGS, WHEEL, closing_connections
+from tests.transactions.conftest import FOLLOWS, SETTINGS, WHEEL
 from wheelcache.django_backend import WheelCache
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -50,32 +48,6 @@ def test_a_test_case_caches_and_leaves_nothing_behind():
     assert caches["default"].get_many(["of-the-class", "key", "other"]) == {}
 
 
-@pytest.mark.parametrize("is_committed", [True, False])
-def test_with_fill_wait_others_wait_for_the_commit_and_compute_after_a_rollback(is_committed):
-    cache = WheelCache("waiting", {"OPTIONS": {**FOLLOWS, "FILL_WAIT": 30}})
-    asked = threading.Event()
-
-    @closing_connections()
-    def wait_for_value():
-        asked.set()
-        try:
-            return cache.get("key")
-        finally:
-            cache.close()
-
-    with ThreadPoolExecutor(1) as pool:
-        with transaction.atomic():
-            assert cache.get("key") is None
-            cache.set("key", "ours")
-            waiter = pool.submit(wait_for_value)
-            asked.wait()
-            assert not waiter.done()
-            transaction.set_rollback(not is_committed)
-        assert waiter.result(20) == ("ours" if is_committed else None)
-    cache.close()
-    cache.clear()
-
-
 def test_sessions_in_the_cache_are_stored_immediately(cache, others):
     from django.contrib.sessions.backends.cache import SessionStore
 
@@ -108,10 +80,6 @@ IMMEDIATE_CALLS = {
     "set": lambda cache, **given: cache.set("throttle_1", 2, tags=["tag"], **given),
     "set_many": lambda cache, **given: cache.set_many({"throttle_1": 2, "other": 1}, **given),
     "delete_many": lambda cache, **given: cache.delete_many(["throttle_1", "other"], **given),
-    "get_or_set": lambda cache, **given: (
-        cache.delete("throttle_1", **given),
-        cache.get_or_set("throttle_1", lambda: 2, **given),
-    ),
     "aset": lambda cache, **given: async_to_sync(cache.aset)("throttle_1", 2, **given),
 }
 

@@ -1,11 +1,8 @@
 """A time limit during a call of the cache behind a TieredCache: it is no outage, and reaches the caller."""
 
-import threading
-
 import pytest
 
-from tests.near_cache.tiers import TIERS, WITH_ASYNC
-from tests.waiting import PATIENCE, until_waiting
+from tests.near_cache.tiers import WITH_ASYNC
 from wheelcache.near_cache.store_state import FAILURES
 
 pytestmark = pytest.mark.servers
@@ -42,31 +39,3 @@ def test_an_exception_that_is_not_the_stores_reaches_the_caller_of_every_method_
     assert (store.reads.errors, store.writes.errors, store.open_breakers) == (0, 0, 0)
     tier.noted.error = None
     assert tier.get("k") == 1
-
-
-@pytest.mark.parametrize("name", ["get", "get_many"])
-@pytest.mark.parametrize("adapter", TIERS.values(), ids=TIERS)
-def test_the_threads_that_wait_for_the_read_of_an_interrupted_one_read_for_themselves(
-    over, adapter, in_thread, name, monkeypatch
-):
-    tier = over(adapter, fail_safe=300)
-    tier.behind.set("other", 1)
-    reading, interrupted = threading.Event(), threading.Event()
-    read = getattr(tier.noted, name)
-
-    def is_interrupted_once(self, *args, **kwargs):
-        if not reading.is_set():
-            reading.set()
-            assert interrupted.wait(PATIENCE)
-            raise TimeLimit
-        return read(self, *args, **kwargs)
-
-    monkeypatch.setattr(tier.noted, name, is_interrupted_once)
-    leader = in_thread(CALLS[name], tier)
-    assert reading.wait(PATIENCE)
-    waiter = in_thread(tier.get, "other")
-    until_waiting()
-    interrupted.set()
-    assert waiter.result(PATIENCE) == 1
-    with pytest.raises(TimeLimit):
-        leader.result(PATIENCE)

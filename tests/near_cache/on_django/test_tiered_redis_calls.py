@@ -115,23 +115,6 @@ def test_a_lock_is_held_in_redis(front):
     assert not front.client().exists("site:1:name")
 
 
-def test_a_cache_without_these_calls_is_an_error_that_names_the_call(tier, call):
-    cache = tier().backend
-    cache.set("key", 1, 100)
-    assert cache.get("key") == 1
-    # ``ttl`` rounds the milliseconds.
-    for name, missing in {"ttl": "pttl", "pttl": "pttl", "keys": "keys", "delete_pattern": "delete_pattern"}.items():
-        with pytest.raises(NotImplementedError, match=f"TieredCache passes {missing} on to the cache that L2 names"):
-            call(cache, name, "key")
-    for name in ("lock", "alock", "iter_keys"):
-        with pytest.raises(NotImplementedError, match=name):
-            getattr(cache, name)("key")
-    assert call(cache, "expire", "key", 10) is True
-    assert call(cache, "set", "key", 2, nx=True) is False
-    with pytest.raises(NotImplementedError, match="TieredCache passes xx on"):
-        call(cache, "set", "key", 2, xx=True)
-
-
 def test_an_outage_with_fail_safe_looks_like_an_empty_cache(tier, own_redis):
     front = tier("django-redis", own_redis, fail_safe=300)
     copied(front, "key")

@@ -8,7 +8,6 @@ import cachelib
 import flask
 import flask_caching
 import pytest
-from flask_caching.backends.rediscache import RedisClusterCache
 
 from tests.engines import noted
 from tests.flask_backend.conftest import JSONSerializer
@@ -138,28 +137,18 @@ def _redis_with_replicas(node):
     return cache
 
 
-def _cluster_with_replicas(node):
-    cache = RedisClusterCache(f"{node.host}:{node.port}")
-    # As an argument, redis-py reports it as deprecated; its replacement came with version 5.3.
-    cache._write_client.read_from_replicas = True
-    return cache
-
-
-TELLING = {_redis: True, _redis_with_replicas: False, _cluster_with_replicas: False, lambda _: None: False}
+TELLING = {_redis: True, _redis_with_replicas: False, lambda _: None: False}
 
 
 @pytest.mark.parametrize(("second", "tells"), TELLING.items())
 def test_a_second_level_that_does_not_tell_of_writes_is_logged_once_with_the_age_of_copies(
-    make, caplog, shared_cluster, empty_redis, second, tells, closed
+    make, caplog, empty_redis, second, tells
 ):
     """Replicas are not trusted to tell: the primary reports a write before they have it."""
-    l2 = second(shared_cluster.nodes[0] if second is _cluster_with_replicas else empty_redis)
-    make(l2, name="told", l1_timeout=7)
+    make(second(empty_redis), name="told", l1_timeout=7)
     lines = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert len(lines) == (not tells)
     assert all("'told'" in line and "7 s old" in line for line in lines)
-    if second is _cluster_with_replicas:
-        closed(l2._write_client)
 
 
 # Settings.
@@ -186,15 +175,6 @@ def test_no_socket_waits_for_ever(make_app):
             assert pool.connection_kwargs["socket_timeout"] == seconds
             assert pool.connection_kwargs["socket_connect_timeout"] == 1
             assert pool.make_connection().retry.get_retries() == 0
-
-
-def test_a_sentinel_is_asked_with_the_same_patience(make_app):
-    _, _, backend = make_app("RedisSentinelCache")
-    for client in (backend.l2._write_client, backend.l2._read_client):
-        pool = client.connection_pool
-        assert pool.connection_kwargs["socket_timeout"] == 1
-        for sentinel in pool.sentinel_manager.sentinels:
-            assert sentinel.connection_pool.connection_kwargs["socket_timeout"] == 1
 
 
 def test_a_second_level_may_be_a_dotted_path_with_options_or_a_cache(make_app, tmp_path):
