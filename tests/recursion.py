@@ -7,9 +7,6 @@ DEFAULT_LIMIT = 1000
 DEPTH = 240
 """The depth that a recursive function with cached values must reach: a fourth of the limit."""
 
-DEPTH_OF_METHODS = 160
-"""The same for a memoized method, whose two objects count as calls in Python 3.11: a sixth of the limit."""
-
 
 def result_at_depth(function, depth=DEPTH):
     """Return the result of ``function(depth)``, called in a thread of its own at the default limit."""

@@ -179,14 +179,6 @@ async def get_and_set(site):
             await site.call("set", key, "written again")
 
 
-async def get_and_add(site):
-    for key in ("a", "b", "a"):
-        if await site.call("get", key) is None:
-            await site.call("add", key, site.compute())
-    if await site.call("get", "tagged") is None:
-        await site.call("add", "tagged", site.compute(), tags=["a"])
-
-
 async def get_many_and_set_many(site):
     for keys in (["a", "b"], ["b", "c"]):
         found = await site.call(site.get_many, keys)
@@ -227,7 +219,7 @@ async def memoized(site):
             await value
 
 
-FLOWS = [get_and_set, get_and_add, get_many_and_set_many, get_delete_and_set, set_only, load, memoized]
+FLOWS = [get_and_set, get_many_and_set_many, get_delete_and_set, set_only, load, memoized]
 
 
 @pytest.mark.pairs

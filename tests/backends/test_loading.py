@@ -153,24 +153,6 @@ def test_past_a_fraction_of_its_timeout_a_hit_has_the_value_loaded_anew(make, as
     assert loader.calls == 2
 
 
-@pytest.mark.parametrize("fail_safe", [100, None])
-def test_with_fail_safe_a_stale_value_outlives_a_failed_refresh(make, ask, clock, caplog, fail_safe):
-    cache, loader = make(), Loader("first", Boom("down"))
-    policy = {"grace": 100, "fail_safe": fail_safe}
-    ask(cache, loader, 10, **policy)
-    clock.advance(15)
-    assert ask(cache, loader, 10, **policy) == "first"
-    # The failure is known once it is logged.
-    assert until(lambda: f"Loading '{cache.key('key')}' into the cache" in caplog.text)
-    if fail_safe:
-        assert ask(cache, loader, 10, **policy) == "first"
-        # The next try waits.
-        assert loader.calls == 2
-    else:
-        with pytest.raises(Boom):
-            ask(cache, loader, 10, **policy)
-
-
 def test_a_caller_waits_no_longer_than_load_timeout_and_what_is_loaded_is_kept(make, ask, clock):
     cache, loader = make(), Loader("first", "second")
     loader.free.clear()

@@ -4,11 +4,9 @@ import sys
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
-from django.core.management import call_command
 from django.test import override_settings
 
 from tests.backends.on_django import OnDjango
-from wheelcache import Cache
 from wheelcache.engine.option_table import Options
 
 OPTIONS = {
@@ -45,29 +43,9 @@ def test_the_table_has_no_options_of_missing_guests(remove, framework, option):
     assert option not in table.checked({})
 
 
-def test_an_argument_of_the_engine_is_an_error_as_well(remove, tmp_path):
-    remove("watch")
-    with pytest.raises(ValueError, match=r"figures_dir needs wheelcache\.watch, which is not installed"):
-        Cache(figures_dir=tmp_path)
-
-
 @on_django
 def test_so_is_a_setting_of_the_site(remove, make):
     remove("watch")
     message = "WHEELCACHE_RELEASE needs wheelcache.watch, which is not installed"
     with override_settings(WHEELCACHE_RELEASE="1.0"), pytest.raises(ImproperlyConfigured, match=message):
         make()
-
-
-@on_django
-def test_so_is_a_lock(remove, make):
-    remove("timers")
-    with pytest.raises(ModuleNotFoundError, match=r"lock\(\) needs wheelcache.timers, which is not installed"):
-        make().backend.lock("key")
-
-
-def test_so_is_the_command(remove, monkeypatch):
-    remove("watch")
-    monkeypatch.delitem(sys.modules, "wheelcache.django_backend.management.commands.wheelcache", raising=False)
-    with pytest.raises(ModuleNotFoundError, match=r"manage.py wheelcache needs wheelcache.watch"):
-        call_command("wheelcache")

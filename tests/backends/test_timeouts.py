@@ -153,10 +153,3 @@ def test_add_and_touch_keep_their_timeout_exactly_and_a_counter_what_is_left(mak
     assert [cache.count(key) for key in KEYS] == [2] * len(KEYS)
     clock.advance(0.125)
     assert cache.get_many(KEYS) == {}
-
-
-def test_jitter_is_the_largest_fraction_that_a_timeout_is_shortened_by(make, clock):
-    cache = make(jitter=0.5)
-    cache.set_many(dict.fromkeys(KEYS, 1), 100)
-    left = sorted(cache.ttl_left(key) for key in KEYS)
-    assert 50 <= left[0] < 65 < 85 < left[-1] <= 100

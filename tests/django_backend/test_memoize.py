@@ -19,25 +19,6 @@ from wheelcache import KEEP
 from wheelcache.django_backend import memoize, memoized_functions
 
 
-def test_functions_are_decorated_before_django_is_set_up():
-    code = """
-    from wheelcache.django_backend import memoize
-
-    @memoize(60)
-    def load(user, page="a"):
-        return [page]
-
-    import django
-    from django.conf import settings
-    kind = "wheelcache.django_backend"
-    settings.configure(CACHES={"default": {"BACKEND": f"{kind}.WheelCache"}}, INSTALLED_APPS=[kind])
-    django.setup()
-    print(load(1), load(1), load.cache_stats().calls)
-    """
-    environment = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
-    assert scripts.run(code, env=environment) == "['a'] ['a'] 1\n"
-
-
 def test_wrong_arguments_of_the_decorator_are_errors_when_it_decorates():
     def generator():
         yield 1

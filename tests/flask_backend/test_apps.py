@@ -3,11 +3,9 @@
 The decorators are tested by Flask-Caching's own suite, which runs on the backend (``tests/conformance``).
 """
 
-from collections import Counter
 from datetime import timedelta
 
 import flask
-import flask_caching
 import pytest
 from flask_caching import CachedResponse
 
@@ -58,28 +56,6 @@ def test_headers_cookies_and_status_of_a_response_are_cached_and_not_shared(make
         assert (response.status_code, response.text, response.headers["X-Count"]) == (418, "teapot", "2")
         assert "seen=yes" in response.headers["Set-Cookie"]
     assert len(runs) == 1
-
-
-def test_a_fragment_is_rendered_once_for_what_it_varies_on(make_app, clock):
-    app, cache = make_app()
-    counts = Counter()
-    source = "{% cache 10, 'fragment', name %}<b>{{ count(name) }}</b>{% endcache %}"
-
-    @app.route("/<name>")
-    def view(name):
-        def count(name):
-            counts[name] += 1
-            return f"{name} {counts[name]}"
-
-        return flask.render_template_string(source, name=name, count=count)
-
-    client = app.test_client()
-    assert [client.get(path).text for path in ("/a", "/a", "/b")] == ["<b>a 1</b>", "<b>a 1</b>", "<b>b 1</b>"]
-    with app.app_context():
-        cache.delete(flask_caching.make_template_fragment_key("fragment", ["a"]))
-    assert [client.get(path).text for path in ("/a", "/b")] == ["<b>a 2</b>", "<b>b 1</b>"]
-    clock.advance(10)
-    assert client.get("/b").text == "<b>b 2</b>"
 
 
 @pytest.mark.compiled

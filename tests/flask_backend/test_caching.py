@@ -30,24 +30,6 @@ def test_arguments_that_are_equal_and_look_different_are_different(site):
     assert text(True) == "True"
 
 
-def test_a_function_that_each_call_of_a_view_defines_finds_its_values(site):
-    _, cache, _ = site
-    assert [define(cache, value)() for value in (1, 2)] == [1, 1]
-
-
-def define(cache, value):
-    NUMBERS.append(value)
-
-    @cache.memoize(60)
-    def number():
-        return NUMBERS[-1]
-
-    return number
-
-
-NUMBERS = []
-
-
 def test_arguments_may_be_ignored_by_position_and_by_name(site):
     _, cache, _ = site
     computed = []

@@ -1,7 +1,6 @@
 """Copies in front of a store that answers: which are kept, and which are returned."""
 
 import asyncio
-import threading
 from functools import partial
 
 import pytest
@@ -123,23 +122,6 @@ def test_what_is_loaded_without_trust_is_not_there_when_the_store_has_no_such_ke
     assert [near.load("k", lambda: "old"), near.load("k", lambda: "new")] == ["old", "new"]
     assert near.get("k") is MISSING
     assert near.copies.get("k", MISSING) is MISSING
-
-
-def test_a_get_of_a_key_that_others_load_waits_for_the_store_only_and_gets_none_of_their_errors(near, pool):
-    """So a loader may look for its own key."""
-    loading, release = threading.Event(), threading.Event()
-
-    def load():
-        loading.set()
-        assert release.wait(PATIENCE)
-        raise ZeroDivisionError
-
-    loads = pool.submit(near.load, "k", load)
-    assert loading.wait(PATIENCE)
-    assert near.get("k") is MISSING
-    release.set()
-    with pytest.raises(ZeroDivisionError):
-        loads.result(PATIENCE)
 
 
 # Writing.

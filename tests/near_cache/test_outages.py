@@ -1,17 +1,14 @@
 """The store fails. With FAIL_SAFE, copies past their end are served, but none older than a value read since."""
 
-from functools import partial
-
 import pytest
 
-from tests.near_cache.stores import CALLS, FAIL_SAFE, MISSING, Down, Store, held, near_cache, sought
+from tests.near_cache.stores import CALLS, FAIL_SAFE, MISSING, Down, Store, held, near_cache
 from tests.runtime.forks import fork
 from tests.waiting import PATIENCE
-from wheelcache.engine.codec import Codec, Pickle
 from wheelcache.errors import StoreUnavailable
 from wheelcache.near_cache.store_state import FAILURES, FIRST_PAUSE
 from wheelcache.near_cache.written_timeouts import NewTimeout
-from wheelcache.runtime.steps import drive, run
+from wheelcache.runtime.steps import drive
 
 pytestmark = pytest.mark.pairs(full="make", of="make")
 
@@ -40,17 +37,6 @@ def in_an_outage(near):
 
 
 # Copies that are served.
-
-
-def test_a_loader_receives_no_old_copy_since_its_value_may_have_been_deleted(store, clock):
-    near = near_cache(clock, **FAIL_SAFE)
-    read, codec, received = partial(store.read, "k"), Codec(Pickle()), []
-    store.values = {"k": codec.encode(["old"])}
-    drive(near.get("k", read))
-    clock.advance(60)
-    store.error = Down("gone")
-    assert run(near.get_or_add(sought("k", read, lambda previous: received.append(previous)), is_missing=True)) is None
-    assert received == [None]
 
 
 def test_a_value_that_the_store_returns_past_its_timeout_leaves_no_old_copy(make, store, clock):

@@ -2,8 +2,7 @@
 
 import pytest
 
-from tests.near_cache.stores import CALLS, FAIL_SAFE, Down, Store, near_cache
-from tests.runtime.forks import fork
+from tests.near_cache.stores import CALLS, FAIL_SAFE, Down, Store
 from tests.waiting import THREADS
 from wheelcache import Cache
 from wheelcache.core.contract import MISSING
@@ -125,27 +124,6 @@ def test_the_figures_tell_whether_writes_are_told_or_why_not(make):
         stats = figures(near)
         found.append((stats.trackers, stats.trusted, stats.lost_trackers, stats.refused_trackers))
     assert found == [(1, 0, 1, 0), (1, 0, 0, 1), (1, 1, 0, 0), (1, 0, 1, 0)]
-
-
-def test_the_counts_are_exact_under_threads_and_begin_at_zero_in_the_child_of_a_fork(clock, together):
-    near = near_cache(clock)
-
-    def run(number):
-        for each in range(100):
-            assert drive(near.read(lambda: number)) == number
-            drive(near.write([each], lambda: None))
-
-    assert together(run) == [None] * THREADS
-    assert drive(near.get("k", lambda: MISSING)) is MISSING
-
-    def child():
-        drive(near.read(lambda: None))
-        stats = near.cache.stats().store
-        assert (counted(stats.reads), counted(stats.writes), stats.misses) == ((1, 0, 0), (0, 0, 0), 0)
-
-    assert fork(child)
-    stats = near.cache.stats().store
-    assert (counted(stats.reads), counted(stats.writes)) == ((100 * THREADS + 1, 0, 0), (100 * THREADS, 0, 0))
 
 
 def test_the_log_line_of_a_near_cache_has_the_ratio_of_both_tiers_first(clock, caplog):

@@ -3,12 +3,10 @@
 import asyncio
 
 import pytest
-from django.core.cache import CacheKeyWarning, cache, caches
+from django.core.cache import cache, caches
 from django.core.cache.backends.locmem import LocMemCache
 from django.core.cache.backends.redis import RedisCache
 from django.core.exceptions import ImproperlyConfigured
-from django.core.management import call_command
-from django.db import connection
 from django.http import HttpResponse
 from django.test import RequestFactory, override_settings
 from django.utils.module_loading import import_string
@@ -180,41 +178,6 @@ def test_keys_of_the_caller_that_are_one_key_have_one_value(tier):
     for _ in range(2):
         assert cache.get_many([1, "1", "none"]) == {1: ["one"], "1": ["one"]}
         assert asyncio.run(cache.aget_many([1, "1"])) == {1: ["one"], "1": ["one"]}
-
-
-def test_a_bad_key_warns_at_every_call_as_django_does_and_is_never_copied(tier, empty_redis):
-    tier = tier("redis", empty_redis)
-    cache = tier.backend
-    calls = [
-        *(cache.get, cache.has_key, cache.incr, cache.delete, lambda key: cache.set(key, 1)),
-        *(lambda key: cache.get_many([key, "good"]), lambda key: cache.get_or_set(key, 1)),
-        *(lambda key: asyncio.run(cache.aget(key)), lambda key: asyncio.run(cache.aget_many([key]))),
-    ]
-    for key in ("a b", "x" * 300):
-        with pytest.warns(CacheKeyWarning):
-            tier.behind.set(key, 1)
-        for call in calls:
-            with pytest.warns(CacheKeyWarning):
-                call(key)
-    assert tier.copies() == []
-
-
-def test_memcached_refuses_bad_keys_and_the_error_is_the_callers(tier, memcached):
-    cache = tier("memcached", memcached, fail_safe=300).backend
-    for call in (cache.get, cache.has_key, cache.delete, cache.incr, lambda key: cache.get_many([key])):
-        with pytest.raises(Exception, match="will cause errors if used with memcached"):
-            call("a b")
-
-
-# Within a transaction of the database, no copies are made.
-@pytest.mark.django_db(transaction=True)
-def test_a_table_of_a_database_may_stand_behind(tier):
-    tier = tier(behind={"BACKEND": "django.core.cache.backends.db.DatabaseCache", "LOCATION": "cache_table"})
-    call_command("createcachetable", verbosity=0)
-    tier.set_many({"k": [1], "l": 2})
-    assert tier.get_many(["k", "l", "none"]) == {"k": [1], "l": 2}
-    with connection.execute_wrapper(lambda *args: pytest.fail("asked the database for what is copied")):
-        assert tier.get("k") == [1]
 
 
 # Async methods.

@@ -1,6 +1,5 @@
 """The calls of django-redis on a TieredCache in front of it: they go to Redis, and the copies follow."""
 
-import asyncio
 import time
 
 import pytest
@@ -73,17 +72,6 @@ def test_a_pattern_is_deleted_from_redis_from_the_copies_and_while_a_value_is_co
     assert cache.get_many(["user:7:a", "user:7:b", "user:8:a"]) == {"user:8:a": 1}
     assert front.client().keys() == [b"site:1:user:8:a"]
     assert front.copies() == ["site:1:user:8:a"]
-
-
-def test_patterns_list_the_keys_in_redis(front, call):
-    cache = front.backend
-    front.behind.set_many({"a1": 1, "a2": 2, "b1": 3})
-
-    async def iterate():
-        return [key async for key in cache.aiter_keys("a*", itersize=10)]
-
-    assert sorted(call(cache, "keys", "a*")) == sorted(cache.iter_keys("a*")) == ["a1", "a2"]
-    assert sorted(asyncio.run(iterate())) == ["a1", "a2"]
 
 
 def test_set_returns_whether_redis_has_the_value_also_with_xx(front, call):
