@@ -10,6 +10,7 @@ import pytest
 from django.http import HttpResponse, HttpResponseRedirect
 from django.utils.deprecation import MiddlewareMixin
 
+from tests.django_backend.conftest import _open_connections  # noqa: F401
 from tests.pages.on_both.conftest import site_settings  # noqa: F401
 from tests.pages.on_both.sites import MIDDLEWARE, DjangoOnWsgi, Flask
 from tests.pages.on_both.traces import line_of
