@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.memory import descriptors
 from tests.runtime.forks import fork
 from wheelcache.errors import FileUnusable
 from wheelcache.runtime import private_files
@@ -152,6 +153,7 @@ def test_a_locked_file_is_private_and_waits_for_others_as_long_as_it_is_told(tmp
     path = tmp_path / "file"
     with locked_file(path):
         assert mode_of(path) == 0o600
+        assert {*descriptors(str(path))} <= private_files.not_for_children
         for options in ({"patience": 0.0}, {"patience": 0.02, "shared": True}):
             with (
                 pytest.raises(FileLocked, match="has been locked by another process for 0"),
@@ -163,7 +165,7 @@ def test_a_locked_file_is_private_and_waits_for_others_as_long_as_it_is_told(tmp
             pass
     with locked_file(path, shared=True), locked_file(path, 0.0, shared=True):
         pass
-    assert private_files.not_for_children == set()
+    assert descriptors(str(path)) == {}
 
 
 @pytest.mark.parametrize("wrong", ["mode", "link", "folder"])
