@@ -87,7 +87,7 @@ deep: packages  ## The deep tests with all their cases, and new examples for all
 	$(call run-tests,--hypothesis-profile random --hypothesis-seed $(SEED), and (deep or hypothesis))
 
 mutants: export WHEELCACHE_CORE = compiled
-mutants: packages  ## Which small changes of meaning, in copies of the package, no test detects
+mutants: packages  ## Small changes of meaning, in copies of the package, each of which one named test must detect
 	@$(MAKE) --no-print-directory $(VENV)/.dev
 	$(BIN)/python -m tests.mutants
 
