@@ -119,26 +119,6 @@ def test_a_page_that_shows_a_visitor_is_wrong(rehearsed, found, store):
     assert found(site, "wrong", 2)
 
 
-@pytest.mark.parametrize("headers", [{"set-cookie": "seen=1"}, {"x-user": "ada"}])
-def test_a_header_that_only_a_visitor_gets_is_wrong(rehearsed, found, store, headers):
-    site = rehearsed()
-    site.respond = lambda request: serving(lines, **(headers if "cookie" in request.headers else {}))(request)
-    store(site)
-    site.get("/", {"Cookie": "ada"})
-    assert found(site, "wrong")
-    (name,) = headers
-    assert example(site, "wrong")["header"] == name
-
-
-def test_a_second_that_passes_before_both_reruns_is_noise(rehearsed, found, clock, store):
-    site = rehearsed()
-    site.respond = serving(lambda request: f"<p>{int(clock())}</p>")
-    store(site)
-    clock.advance(1)
-    site.get()
-    assert found(site, "noise")
-
-
 @pytest.mark.parametrize(("cookies", "kind"), [([], "wrong"), (["basket"], "outdated")])
 def test_a_page_of_a_cookie_that_is_outdated_is_wrong_unless_it_is_a_mere_value(rehearsed, found, store, cookies, kind):
     site = rehearsed(cookies=["basket"], rules=[("/*", ttl(60, cookies=cookies))])

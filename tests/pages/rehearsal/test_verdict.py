@@ -1,19 +1,15 @@
 """The results of the rehearsals of a site: the sum over its workers, a verdict, and a block of rules to paste."""
 
 import json
-import random
 import secrets
 from urllib.parse import quote
 
 import flask
 import pytest
-from django.http import HttpResponse, HttpResponseRedirect
-from django.utils.deprecation import MiddlewareMixin
 
 from tests.pages.on_both.conftest import site_settings  # noqa: F401
-from tests.pages.on_both.sites import MIDDLEWARE, DjangoOnWsgi, Flask
+from tests.pages.on_both.sites import Flask
 from tests.pages.on_both.traces import line_of
-from tests.pages.on_django.pages_site import FORM, rendered
 from tests.pages.rehearsal.conftest import lines, personal, serving
 from tests.waiting import until
 from wheelcache.pages import ttl
@@ -227,96 +223,6 @@ def test_a_pasted_block_takes_effect_for_any_characters_of_a_route(make_flask, c
 
 
 # A whole Django site.
-
-
-class RealAddress(MiddlewareMixin):
-    """Keeps the address of the visitor in the request, and an entry for a log."""
-
-    def process_request(self, request):
-        request.address = request.META.get("HTTP_X_FORWARDED_FOR") or request.META["REMOTE_ADDR"]
-        request.agent = request.META.get("HTTP_USER_AGENT")
-
-
-def page(request, **parts):
-    return HttpResponse(f"<h1>Page {request.path}</h1>\n<p>Welcome</p>")
-
-
-def product(request, slug):
-    response = page(request)
-    response.set_cookie("history", f"{request.COOKIES.get('history', '')}.{slug}")
-    return response
-
-
-def recent(request, slug):
-    response = HttpResponse(f"<h1>Recent</h1>\n<p>{request.COOKIES.get('seen', 'nothing')}</p>")
-    response.set_cookie("seen", slug)
-    return response
-
-
-def address(request):
-    return HttpResponse(f"<h1>You</h1>\n<p>{request.address}</p>", headers={"Cache-Control": "max-age=60"})
-
-
-def basket(request):
-    request.session["basket"] = [*request.session.get("basket", []), "chair"]
-    return HttpResponse("<h1>Basket</h1>")
-
-
-VIEWS = {
-    **dict.fromkeys(("/home/", "/news/<int:year>/<slug:slug>/"), page),
-    "/form/": lambda request: rendered(request, FORM),
-    "/product/<slug:slug>/": product,
-    "/recent/<slug:slug>/": recent,
-    "/address/": address,
-    "/basket/": basket,
-    "/old/": lambda request: HttpResponseRedirect("/"),
-}
-PAGES = ["/home/", "/news/2026/a/", "/news/2025/b/?utm_source=mail", "/form/", "/product/chair/"]
-OTHERS = ["/recent/chair/", "/recent/table/", "/address/", "/basket/", "/old/", "/nowhere"]
-
-
-def visits(site, targets, number=12):
-    """Let each of some browsers request all pages, and return the answers."""
-    generator = random.Random(1)
-    for each in range(number):
-        headers = {"User-Agent": f"Browser/{each}", "X-Forwarded-For": f"198.51.100.{each}"}
-        cookies = {"_ga": f"GA1.{each}"}
-        for target in generator.sample(targets, len(targets)):
-            cookie = "; ".join(f"{name}={value}" for name, value in cookies.items())
-            answer = site.get(target, {**headers, "Cookie": cookie})
-            name, _, value = answer.headers.get("set-cookie", "").partition(";")[0].partition("=")
-            cookies |= {name.strip(): value} if name else {}
-            yield target, headers["X-Forwarded-For"], answer
-
-
-def test_the_block_of_the_first_rehearsal_suffices(site_settings, clock, closed, path):  # noqa: F811
-    site_settings.MIDDLEWARE = [*MIDDLEWARE, f"{__name__}.RealAddress"]
-
-    def make(**options):
-        site = DjangoOnWsgi(clock, figures_dir=path, **options)
-        closed(site.cache.cache)
-        return site
-
-    site = make(rehearse=1)
-    for target, view in VIEWS.items():
-        site.add(target, view, None)
-    assert len([*visits(site, PAGES + OTHERS, 24)]) == 24 * len(PAGES + OTHERS)
-    (found,) = report_of(site, clock).document
-    assert found["verdict"] == "apply"
-    block = found["block"]
-    for line in (
-        *("from wheelcache.pages import TRACKING, ", '("/news/*/*/", ttl(60)),', f'"{__name__}.RealAddress",'),
-        *('("/product/*/", without_cookies("history")),', '("/address/", bypass())'),
-    ):
-        assert line in block
-    for unsafe in ("recent", "/basket/", "/old/", "/nowhere", "sessionid"):
-        assert unsafe not in block
-    served = make(**pasted(block))
-    for target, _, answer in visits(served, PAGES):
-        assert f"Page {target.partition('?')[0]}".encode() in answer.body or target == "/form/"
-    assert served.stats().fresh >= 0.9 * 12 * len(PAGES) - len(PAGES)
-    for target, given, answer in visits(served, ["/address/", *OTHERS]):
-        assert given.encode() in answer.body or target != "/address/"
 
 
 # The advice of given outcomes.

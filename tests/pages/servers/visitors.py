@@ -162,12 +162,11 @@ class Visits:
             both answers.
     """
 
-    def __init__(self, server, *, flask, kind="cached"):
-        self._kind = kind
+    def __init__(self, server):
         self.client = partial(Client, server.port)
         paths = server("paths")
         self.leaky = paths["leaky"]
-        self.paths = paths["django"] + (paths["flask"] if flask else [])
+        self.paths = paths["pages"]
         self.sessions = {name: self._log_in(name) for name in ("alice", "bob")}
         self.wrong = []
         self._expected = {}
@@ -198,7 +197,7 @@ class Visits:
             # Answers of ``cache_page`` may differ from the second one on, and may be those of the other kind.
             own, times = (path.partition("?")[0], 2) if "kept" in path else (url, 1)
             self._expected[key] = [seen(client.ask("uncached", own, headers)) for _ in range(times)]
-        answer = client.ask(self._kind, url, headers)
+        answer = client.ask("cached", url, headers)
         with self._lock:
             if (found := seen(answer)) not in self._expected[key]:
                 self.wrong.append((path, headers, found, self._expected[key]))
