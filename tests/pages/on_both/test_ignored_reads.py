@@ -136,7 +136,6 @@ def test_a_value_that_code_whose_reads_do_not_count_leaves_for_the_view_counts(m
 
 WRONG = {
     "no module": (["tests.nowhere.Log"], "cannot be imported: No module named 'tests.nowhere'"),
-    "no name": ([f"{__name__}.Log"], "cannot be imported: module .* has no attribute 'Log'"),
     "no function": ([f"{__name__}.WRONG"], "is not a class or a function in Python"),
     "a string": ("a.b", "must be a list of dotted paths of middleware and functions, such as .*, not 'a.b'"),
 }
@@ -178,7 +177,7 @@ def test_the_code_that_reads_is_found(make_site, site_settings):
 
 @pytest.mark.parametrize("make_site", ["Django on WSGI", "Flask"], indirect=True)
 def test_the_line_of_the_template_that_reads_is_found(make_site, site_settings, tmp_path):
-    (tmp_path / "page").write_text("\n{{ request.headers.get('X-Flavor') }}{{ request.META.HTTP_X_FLAVOR }}")
+    (tmp_path / "page").write_text("\n{{ request.headers.get('X-Flavor') }}")
     site_settings.TEMPLATES = [{"BACKEND": "django.template.backends.jinja2.Jinja2", "DIRS": [tmp_path]}]
     site = make_site()
     if hasattr(site, "flask"):

@@ -234,12 +234,10 @@ def shows_page(request):
 
 @of_each({each: each for each in ("text/plain; charset=cp037", "application/json", "x; charset=UTF-16")})
 def test_the_type_of_a_request_without_a_body_poisons_no_page(make_site, item):
-    clean, site = make_site(), make_site()
-    clean.add("/clean", shows_page)
+    site = make_site()
     site.add("/page", shows_page)
-    for query in ("?page=2", "?page=%F2"):
-        expected = clean.get(f"/clean{query}").body.rpartition(b" ")[0]
+    for query, expected in (("?page=2", "2 "), ("?page=%F2", "\ufffd ")):
         for _ in range(2):
             site.get(f"/page{query}", {"Content-Type": item})
-            assert site.get(f"/page{query}").body.rpartition(b" ")[0] == expected
+            assert site.get(f"/page{query}").body.decode().startswith(expected)
         assert is_stored(site, f"/page{query}")

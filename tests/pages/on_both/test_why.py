@@ -177,13 +177,3 @@ def test_an_exception_of_the_application_and_a_wrong_argument_are_reported(comma
     command.lines("why", "/now")
     with pytest.raises(CommandError, match=complaint.replace(".", r"\.")):
         command(*given)
-
-
-@pytest.mark.parametrize("make_site", ["Django on WSGI", "Flask"], indirect=True)
-def test_a_site_without_an_http_cache_is_told_how_to_wrap_it(command, site_settings):
-    site_settings.WSGI_APPLICATION = f"{__name__}.unwrapped"
-    if hasattr(command.site, "flask"):
-        command.site.flask.wsgi_app = unwrapped
-    wrap = r"HTTPCache\(\)" if hasattr(command.site, "flask") else r"page_cache\(\)\.wsgi\(application\)"
-    with pytest.raises(CommandError, match=rf"not behind an HTTP cache. Add these lines:[\s\S]*{wrap}"):
-        command("why", "/page")

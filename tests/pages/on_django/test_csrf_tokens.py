@@ -8,7 +8,6 @@ from email.utils import parsedate_to_datetime
 from http import cookies as http_cookies
 
 import pytest
-from asgiref.sync import iscoroutinefunction
 from django.core.checks import Tags, run_checks
 from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpResponse
@@ -16,7 +15,7 @@ from django.middleware import csrf
 from django.middleware.csrf import _does_token_match, _unmask_cipher_token, get_token
 from django.urls import path
 from django.utils.crypto import get_random_string
-from django.utils.decorators import sync_and_async_middleware
+from django.utils.deprecation import MiddlewareMixin
 
 from tests.pages.on_both.sites import MIDDLEWARE, ONE, OTHER, DjangoOnWsgi
 from tests.pages.on_django.pages_site import FORM, HOSTILE, SAFE, for_a_minute, rendered
@@ -234,36 +233,20 @@ def test_each_hit_renews_the_cookie(site, monkeypatch):
 
 
 def test_a_cookie_that_middleware_has_altered_keeps_the_page_out(make_site, insert):
-    insert("alter_cookie")
+    insert("AlterCookie")
     assert "the cookie of the CSRF token is not as Django sends it" in visitor(make_site()).get(FORMS).detail
 
 
-def on_the_way_out(change):
-    """Return a middleware that calls ``change(request, response)``."""
-
-    @sync_and_async_middleware
-    def middleware(get_response):
-        async def answer_async(request):
-            change(request, response := await get_response(request))
-            return response
-
-        def answer(request):
-            change(request, response := get_response(request))
-            return response
-
-        return answer_async if iscoroutinefunction(get_response) else answer
-
-    return middleware
+class AlterCookie(MiddlewareMixin):
+    def process_response(self, request, response):
+        response.cookies["csrftoken"]["path"] = "/altered"
+        return response
 
 
-@on_the_way_out
-def alter_cookie(request, response):
-    response.cookies["csrftoken"]["path"] = "/altered"
-
-
-@on_the_way_out
-def put_token(request, response):
-    response["X-Token"] = get_token(request)
+class PutToken(MiddlewareMixin):
+    def process_response(self, request, response):
+        response["X-Token"] = get_token(request)
+        return response
 
 
 # The answers of hits.
@@ -346,16 +329,12 @@ ENCODED = [
 ]
 
 
-class Compressing:
+class Compressing(MiddlewareMixin):
     """A middleware that compresses pages as the test has chosen."""
 
     coding, compress = ENCODED[0]
 
-    def __init__(self, get_response):
-        self.get_response = get_response
-
-    def __call__(self, request):
-        response = self.get_response(request)
+    def process_response(self, request, response):
         response.content = Compressing.compress(response.content)
         response["Content-Encoding"] = Compressing.coding
         response["Content-Length"] = len(response.content)
@@ -412,7 +391,7 @@ def test_the_cookie_of_the_token_cannot_be_lost(make_site):
 
 
 def test_a_token_that_a_middleware_outside_of_csrf_protection_adds_reaches_nobody_else(make_site, insert):
-    insert("put_token")
+    insert("PutToken")
     site = make_site()
     one, other = ({"Cookie": f"csrftoken={token}"} for token in (ONE, OTHER))
     assert len({site.get("/words", headers)["x-token"] for headers in (one, other, {}, {}, one)}) == 5

@@ -5,7 +5,6 @@ import pytest
 from flask_wtf import CSRFProtect
 from werkzeug.exceptions import NotFound
 
-from tests.guests import needs
 from tests.pages.site import is_stored
 from wheelcache.flask_backend import HTTPCache
 from wheelcache.pages import ttl, without_cookies
@@ -137,21 +136,3 @@ def log():
 
 
 # The figures.
-
-
-@needs("watch")
-def test_the_command_and_the_dashboard_find_the_pages_of_an_app_without_another_cache(tmp_path, closed):
-    from wheelcache.watch.flask_commands import wheelcache
-    from wheelcache.watch.flask_dashboard import dashboard
-
-    app = flask.Flask("app", instance_path=str(tmp_path))
-    pages = HTTPCache(figures_dir=tmp_path / "figures")
-    pages.init_app(app)
-    closed(pages.cache)
-    for arguments in (["--json"], ["purge", "example.com"]):
-        done = app.test_cli_runner().invoke(wheelcache, arguments)
-        assert done.exit_code == 1
-        assert f"No worker of this site publishes figures. Looked in {tmp_path / 'figures'}" in done.output
-    app.register_blueprint(dashboard(lambda: {"operate"}))
-    found = app.test_client().get("/wheelcache/figures.json").json["caches"]
-    assert [(each["name"], each["pages"]["stored"]) for each in found] == [("pages", 0)]

@@ -38,7 +38,6 @@ TEMPLATES = {
     "page": PAGE,
     "user": PAGE + "<p>{{ user }} {{ perms.auth.view_user }}</p>",
     "form": PAGE + '<form method="post">{% csrf_token %}</form>',
-    "said": PAGE + "{% for message in messages %}<p>{{ message }}</p>{% endfor %}",
 }
 PROCESSORS = ["template.context_processors.request", "template.context_processors.i18n"]
 PROCESSORS += ["contrib.auth.context_processors.auth", "contrib.messages.context_processors.messages"]
@@ -86,7 +85,7 @@ settings.configure(
 )
 django.setup()
 
-from django.contrib import admin, messages  # noqa: E402
+from django.contrib import admin  # noqa: E402
 from django.contrib.auth.models import User  # noqa: E402
 from django.core.handlers.asgi import ASGIHandler  # noqa: E402
 from django.core.handlers.wsgi import WSGIHandler  # noqa: E402
@@ -155,13 +154,6 @@ def rendering(template):
     return lambda request: render(request, template)
 
 
-def form(request):
-    if request.method == "POST":
-        messages.success(request, "saved")
-        return redirect("/long/said/")
-    return render(request, "form")
-
-
 def marked(request):
     response = page(request)
     response.set_cookie("visited", "yes", max_age=60)
@@ -218,8 +210,7 @@ VIEWS = {
     "language": vary_on_headers("Accept-Language")(showing(accepted_languages)),
     "first": vary_on_headers("X-Country")(showing(READ["country"])),
     "user": rendering("user"),
-    "form": form,
-    "said": rendering("said"),
+    "form": rendering("form"),
     "marked": marked,
     "streamed": streamed,
     "content_type": lambda request: JsonResponse({}) if "json" in request.content_type else page(request),

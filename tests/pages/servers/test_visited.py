@@ -1,13 +1,12 @@
 """A Django project behind an HTTP cache, on real servers: no visitor gets a page that was made for another one."""
 
 import random
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
 
 from tests.pages.servers.conftest import SERVERS
-from tests.pages.servers.visitors import TOKEN, Visits, unmasked
+from tests.pages.servers.visitors import Visits
 from tests.scripts import ROOT
 
 
@@ -113,30 +112,3 @@ def test_a_browser_with_a_page_receives_a_304_unless_the_page_is_of_another_visi
         unchanged = client.ask("cached", url, {**dark, "If-None-Match": tag})
         assert (unchanged.status, unchanged.body) == (304, b"")
         assert site.visit(client, {"If-None-Match": tag}, url).status == 200
-
-
-@pytest.mark.timeout(300)
-def test_forms_of_hits_are_accepted_from_their_visitors_only(site):
-    """Twelve visitors at the same time. Each posts its own tokens, and those of another one."""
-    url, posts = site.url("/long/form/"), []
-
-    def post_all(number):
-        hits, headers = 0, {}
-        with closing(site.client()) as client:
-
-            def post(token):
-                return client.ask("cached", "/long/form/", headers, csrfmiddlewaretoken=token).status
-
-            for _ in range(10):
-                answer = client.ask("cached", url, headers)
-                hits += answer.is_hit
-                headers = {"Cookie": answer.cookies}
-                posts.append(own := TOKEN.search(answer.text)[2])
-                assert post(own) == 302
-                foreign = random.choice(posts)
-                if unmasked(foreign) != unmasked(own):
-                    assert post(foreign) == 403
-        return hits
-
-    with ThreadPoolExecutor(12) as pool:
-        assert sum(pool.map(post_all, range(12))) >= 100
