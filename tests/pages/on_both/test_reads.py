@@ -236,7 +236,7 @@ def shows_page(request):
 def test_the_type_of_a_request_without_a_body_poisons_no_page(make_site, item):
     site = make_site()
     site.add("/page", shows_page)
-    for query, expected in (("?page=2", "2 "), ("?page=%F2", "\ufffd ")):
+    for query, expected in (("?page=2", "2 "), ("?page=%F2", ("\ufffd ", "%F2 "))):
         for _ in range(2):
             site.get(f"/page{query}", {"Content-Type": item})
             assert site.get(f"/page{query}").body.decode().startswith(expected)
