@@ -101,13 +101,7 @@ def test_a_header_that_differs_is_named_with_both_values(head):
 
 
 def test_only_headers_that_visitors_notice_are_compared():
-    headers = [
-        (b"date", b"x"),
-        (b"etag", b"y"),
-        (b"x-user", b" ada "),
-        (b"set-cookie", b"b=1"),
-        (b"set-cookie", b"a=1"),
-    ]
+    headers = [(b"date", b"x"), (b"etag", b""), (b"x-user", b" ada "), (b"set-cookie", b"b="), (b"set-cookie", b"a=")]
     found = answer_of(200, headers, b"body", ignored=frozenset([b"a"]), most=100)
     assert found == Answer(200, b"b", b"status 200\nx-user: ada", b"body")
 
