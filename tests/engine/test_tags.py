@@ -5,7 +5,7 @@ The entries of a memoized function are a group, which leaves in the same way as 
 """
 
 import asyncio
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable
 from decimal import Decimal
 from enum import StrEnum
 from functools import partial
@@ -15,7 +15,7 @@ import pytest
 
 from tests.engine.loading.harness import Held
 from tests.waiting import PATIENCE, until
-from wheelcache import Cache, RemovalCause
+from wheelcache import Cache
 from wheelcache.core.contract import STORED
 from wheelcache.errors import MissingKey
 from wheelcache.runtime.clock import moment
@@ -109,24 +109,6 @@ class Color(StrEnum):
     RED = "red"
 
 
-class Safe(str):
-    """As Django's SafeString, which templates use."""
-
-    def __str__(self):
-        return self
-
-    def __format__(self, spec):
-        return "otherwise"
-
-
-@pytest.mark.parametrize("tag", [Color.RED, Safe("red")])
-def test_a_tag_may_be_of_a_subclass_of_str(cache, tag):
-    cache.set("one", 1, tags=[tag])
-    cache.set("two", 1, tags=["red"])
-    cache.delete_tags(tag)
-    assert cache.keys() == []
-
-
 @pytest.mark.parametrize(
     ("tags", "error", "words"),
     [
@@ -163,32 +145,6 @@ def test_a_wrong_tag_drops_none(cache, tags, error):
     with pytest.raises(error, match="tags must be non-empty strings, not"):
         cache.delete_tags(*tags)
     assert cache.get("key") == 1
-
-
-def test_any_iterable_will_do_and_64_tags_may_be_given_twice(cache):
-    def generated() -> Iterator[str]:
-        yield "a"
-        yield "a"
-
-    cache.set("generated", 1, tags=generated())
-    for kind in (tuple, set):
-        cache.set(f"{kind}", 1, tags=kind([f"{number}" for number in range(64)]))
-    cache.delete_tags("a", "63")
-    assert cache.keys() == []
-
-
-def test_the_wheel_removes_the_entries_and_notifies_the_listener(cache, clock):
-    removals = []
-    for key in range(3000):
-        cache.set(f"{key}", key, tags=("a", f"{key}"))
-    cache.set("b", 1, tags=("b",))
-    cache.on_removal = lambda *removal: removals.append(removal)
-    cache.delete_tags("a")
-    assert removals == [], "the caller is not kept waiting"
-    clock.advance(1)
-    assert sorted(removals) == sorted((f"{key}", key, RemovalCause.DELETED) for key in range(3000))
-    assert len(cache) == 1
-    assert cache.stats().removals["deleted"] == 3000
 
 
 # Values that are computed while a tag is dropped.

@@ -1,11 +1,8 @@
 """Hide from a script what Windows and macOS lack, so that wheelcache takes this machine for one of them."""
 
 import sys
-from pathlib import Path
 
 from tests.scripts import run_python
-
-ROOT = Path(__file__).parents[2]
 
 HIDE = """
 import sys

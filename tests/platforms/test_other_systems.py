@@ -131,26 +131,6 @@ print([each.id for each in run_checks() if each.level > INFO])
     assert run(DJANGO, script) == "['wheelcache.W003']\n"
 
 
-def test_flask_s_cache_and_its_dashboard_work(run):
-    script = """
-shop, cache = app(figures_dir=None, fill_wait=1)
-calls = []
-
-@cache.memoize()
-def price(article):
-    calls.append(article)
-    return len(article)
-
-with shop.app_context():
-    assert [price("tea"), price("tea"), price("coffee")] == [3, 3, 6]
-    assert calls == ["tea", "coffee"]
-    assert cache.cache.get_or_load("key", lambda: "loaded") == cache.get("key") == "loaded"
-assert shop.test_client().get("/wheelcache/").status_code == 200
-assert shop.test_client().get("/wheelcache/figures.json").get_json()["caches"]
-"""
-    assert run(FLASK, script) == ""
-
-
 NEEDS = "needs the file locks and permissions of Unix, which Windows does not have"
 
 FOR_WINDOWS = pytest.mark.skipif("windows" not in HERE, reason="this is another system, and cannot pass for Windows")

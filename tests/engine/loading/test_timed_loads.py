@@ -1,7 +1,6 @@
 """Loads with a timeout: the caller waits so long, and the load goes on. In threads and in tasks."""
 
 import asyncio
-import threading
 
 import pytest
 
@@ -101,32 +100,6 @@ def test_a_timed_load_that_finds_no_room_in_time_gets_the_stale_value(cache, clo
     with full(timed_load_pool):
         assert cache.get_or_load("k", unreached, grace=50, timeout=SHORT) == "old"
     assert_counts(cache, misses=1, stale_hits=1, loads=1, load_timeouts=1, refreshes_dropped=1)
-
-
-class NoRoom:
-    """A pool in which no place becomes free in time."""
-
-    def __init__(self):
-        self.asked, self.go = threading.Event(), threading.Event()
-
-    def runs_here(self):
-        return False
-
-    def submit(self, *args, **kwargs):
-        self.asked.set()
-        return not self.go.wait(PATIENCE)
-
-
-def test_a_caller_that_joins_a_timed_load_that_finds_no_room_loads_itself(cache, pool, monkeypatch):
-    no_room = NoRoom()
-    monkeypatch.setattr("wheelcache.engine.loading.background.timed_load_pool", no_room)
-    timed = pool.submit(cache.get_or_load, "k", unreached, timeout=SHORT)
-    assert no_room.asked.wait(PATIENCE)
-    joined = pool.submit(cache.get_or_load, "k", returns("mine"))
-    until_waiting()
-    no_room.go.set()
-    assert joined.result(PATIENCE) == "mine"
-    assert isinstance(timed.exception(PATIENCE), LoadTimeout)
 
 
 def test_timed_loads_that_take_timed_loads_never_starve_each_other(cache):
