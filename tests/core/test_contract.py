@@ -4,7 +4,7 @@ from math import inf
 
 import pytest
 
-from tests.core.cores import CLEARED, DELETED, EVICTED, EXPIRED, advance_all, drain_all
+from tests.core.cores import CLEARED, DELETED, EXPIRED, advance_all, drain_all
 from wheelcache.core.contract import (
     BATCH,
     CHANGED,
@@ -120,19 +120,6 @@ class TestTimes:
 
 
 class TestOrderAndBounds:
-    def test_the_least_recently_used_leaves_first(self, make):
-        core, removed = make(max_entries=3), []
-        for key in "abc":
-            core.set(key, key, 10)
-        core.find("a")
-        core.set("b", "b", 10)
-        core.set("d", "d", 10, removed=removed)
-        assert removed == [("c", "c", EVICTED)]
-        assert core.keys() == ["a", "b", "d"]
-        core.peek("a")
-        assert core.peek("a", use=True).value == "a"
-        assert core.keys() == ["b", "d", "a"]
-
     def test_an_expired_entry_counts_as_expired_whatever_removes_it(self, make, clock):
         core, removed = make(max_entries=4), []
         for key in range(4):

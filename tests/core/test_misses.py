@@ -5,7 +5,7 @@ from array import array
 import pytest
 
 from tests.core.cores import CORES, compiled, labels
-from wheelcache.core.contract import GroupCounts, GroupRule, MissCause
+from wheelcache.core.contract import MissCause
 from wheelcache.core.python_core import PythonCore
 
 
@@ -77,23 +77,6 @@ def test_the_cause_when_the_look_up_began_counts_after_the_value_was_stored(make
     core.set("key", 2, None)
     core.count_miss("key", began)
     assert counted(core) == {MissCause.TAG: 1}
-
-
-def test_the_reference_core_counts_exactly_in_one_group():
-    core = PythonCore()
-    core.group_by([GroupRule("", "", ":")])
-    assert core.groups() == []
-    core.set("user:1", 1, None)
-    core.find("user:1")
-    core.count_hit("other")
-    core.count_stale_hit("other")
-    core.set("user:1", 2, None, labels=labels(group="view"))
-    for given in ({}, {"group": "view"}):
-        core.count_miss("other", **given)
-    core.count_load("other", 0.5)
-    core.count_load("other", 0.5, group="view", has_failed=True)
-    assert core.groups() == [GroupCounts("", 2, 1, 2, 2, 1, 1.0, core.counts().causes)]
-    assert (core.counts().misses, core.peek("user:1").group) == (2, "")
 
 
 @pytest.mark.compiled

@@ -43,20 +43,6 @@ def test_a_core_in_a_cycle_with_its_values_is_collected(make, is_cleared):
     assert kept() is None
 
 
-def test_values_that_are_in_use_survive_a_collection(make):
-    core = make(max_entries=5000)
-    for number in range(12_000):
-        core.set(number, Node() if number % 3 else "plain", 10 + number % 7)
-        if number % 5 == 0:
-            core.delete(number - 50)
-        if number % 1000 == 0:
-            gc.collect()
-    gc.collect()
-    values = [each.value for each in core.scan().step(10_000)]
-    assert {*map(type, values)} == {Node, str}
-    assert sum(type(value) is Node for value in values) > 3000
-
-
 WAYS_TO_LEAVE = {
     "set": lambda core, number: None,
     "delete": lambda core, number: core.delete(number % 7, removed=[]),

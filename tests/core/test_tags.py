@@ -109,21 +109,6 @@ class TestDrop:
         advance_all(core)
         assert (len(core), core.next_due) == (1, inf)
 
-    @pytest.mark.parametrize("seconds", [-1000, 1000])
-    def test_a_dropped_entry_leaves_memory_on_another_clock_as_well(self, make, clock, seconds):
-        core = make()
-        core.set("kept", 1, None, labels=RED)
-        core.set("key", 1, None, labels=BLUE)
-        core.drop_tag("blue")
-        drain_all(core)
-        core.set("dropped", 1, None, labels=BLUE)
-        core.drop_tag("blue")
-        now = clock.now + seconds
-        core.use_clock(lambda: now)
-        advance_all(core)
-        assert len(core) == 1
-        assert core.next_due <= now + SWEEP_INTERVAL
-
 
 class TestSet:
     def test_a_set_replaces_the_tags_which_a_scan_shows(self, make):

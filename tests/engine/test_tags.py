@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.engine.loading.harness import Held
-from tests.waiting import PATIENCE, until
+from tests.waiting import until
 from wheelcache import Cache
 from wheelcache.core.contract import STORED
 from wheelcache.errors import MissingKey
@@ -87,13 +86,6 @@ def test_a_group_counts_the_entries_that_leave_and_those_that_are_stored_later_s
     assert cache.get(("a", 1)) == 2
 
 
-def test_a_set_replaces_the_tags(cache):
-    cache.set("key", 1, tags=("a",))
-    cache.set("key", 2)
-    cache.delete_tags("a")
-    assert cache.get("key") == 2
-
-
 @pytest.mark.parametrize("name", ["a", "#a", "(a", ""])
 def test_a_tag_is_no_group_of_keys(cache, name):
     cache.set((name, 1), 1)
@@ -148,21 +140,6 @@ def test_a_wrong_tag_drops_none(cache, tags, error):
 
 
 # Values that are computed while a tag is dropped.
-
-
-def test_a_value_that_is_being_loaded_is_neither_kept_nor_shared_with_later_callers(cache, dropped, in_thread):
-    def load(loader):
-        return in_thread(partial(cache.get_or_load, dropped.key, loader, **dropped.tags))
-
-    old = Held("old")
-    early = load(old)
-    assert old.is_running()
-    dropped.drop(cache)
-    late = load(lambda: "new")
-    old.release()
-    assert early.result(PATIENCE) == "old"
-    assert late.result(PATIENCE) == "new"
-    assert cache.get(dropped.key) == "new"
 
 
 def test_a_refresh_keeps_the_tags(cache, clock):

@@ -11,7 +11,6 @@ import asyncio, concurrent.futures, ctypes, logging.handlers, multiprocessing.po
 import sqlite3
 import django.core.cache, django.core.checks, django.core.handlers.wsgi, django.db, django.http, django.template
 import django.test, django.views.decorators.cache
-import flask, flask_caching, flask_caching.backends
 try:
     import redis
 except ImportError:

@@ -174,11 +174,6 @@ cache = wheelcache.Cache(jitter=0)
 IN_FREEZE = textwrap.indent(MAKE, "    ")
 ORDERS = {
     "in a freeze of the past": f'{{freeze}}\nwith freeze("2001-01-01"):{IN_FREEZE}{CHECK}',
-    "in a freeze, and made after it": f'{{freeze}}\nwith freeze("2001-01-01"):\n    import wheelcache{MAKE}{CHECK}',
-    "in a freeze of the future, and used in it": (
-        f'{{freeze}}\nwith freeze("2040-01-01") as outer:{IN_FREEZE}    cache.set("x", 1, 10)\n    shift(outer, 10)\n'
-        f'    assert cache.get("x") is None{CHECK}'
-    ),
     "before the library": f'{MAKE}cache.set("x", 1, 10)\n{{freeze}}{CHECK}',
 }
 

@@ -122,7 +122,14 @@ class TestWriting:
         assert path.stat().st_mode & 0o777 == 0o600
 
 
+def changed(path):
+    content = bytearray(path.read_bytes())
+    content[-10] ^= 1
+    path.write_bytes(content)
+
+
 DAMAGES = {
+    "changed": (changed, "is damaged, or was saved with another secret"),
     "cut off": (lambda path: path.write_bytes(path.read_bytes()[:-60]), "is damaged, or was saved with another secret"),
     "of another make": (lambda path: path.write_bytes(b"?" * 500), "is not a file of timers that this version of"),
     "writable for others": (

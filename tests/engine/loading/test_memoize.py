@@ -7,9 +7,8 @@ import inspect
 
 import pytest
 
-from tests.engine.loading.harness import Held
 from tests.runtime.background import is_idle, until_tasks_end
-from tests.waiting import PATIENCE, until, until_waiting
+from tests.waiting import until
 from wheelcache import MemoStats
 from wheelcache.engine.loading.memoize import Groups
 
@@ -292,20 +291,6 @@ def test_grace_and_refresh_ahead_are_as_for_take_and_a_stale_hit_is_a_hit(cache,
     assert found == [0, 0, 6, 6, 16]
     assert figures(memoized) == (4, 1, 3)
     assert (cache.stats().hits + cache.stats().stale_hits, cache.stats().misses) == (4, 1)
-
-
-@pytest.mark.parametrize("forget", [lambda f: f.cache_clear(), lambda f: f.cache_delete(1)], ids=["clear", "delete"])
-def test_what_is_computed_while_it_is_forgotten_is_not_stored(cache, pool, forget):
-    held = Held()
-    function = cache.memoize()(lambda x: held() or object())
-    first = pool.submit(function, 1)
-    assert held.is_running()
-    assert not forget(function)
-    late = pool.submit(function, 1)
-    until_waiting()
-    held.release()
-    assert first.result(PATIENCE) is not late.result(PATIENCE)
-    assert function(1) is late.result()
 
 
 def test_keys_of_functions_whose_names_may_differ_between_processes_are_not_portable():
