@@ -28,7 +28,6 @@ async def async_generator():
 KINDS = pytest.mark.parametrize(
     ("function", "message"), [(coroutine, AWAIT), (generator, f"<generator .*{LIST}"), (async_generator, LIST)]
 )
-OPTIONS = pytest.mark.parametrize("options", [{}, {"ttl": lambda value: 5}, {"timeout": 5}, {"grace": 5}])
 
 
 def test_callers_that_wait_receive_the_error_too(cache, pool):
