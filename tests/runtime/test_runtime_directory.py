@@ -118,34 +118,6 @@ def test_when_the_other_user_has_left_later_processes_find_those_that_run(prefer
     assert runtime_directory() == one
 
 
-def test_a_directory_of_this_user_is_never_left_for_another_one(preferred):
-    directory = runtime_directory()
-    assert directory == preferred
-    preferred.with_name(f"{preferred.name}.0").mkdir(mode=0o700)
-    assert runtime_directory() == preferred
-
-
-def test_a_name_that_is_taken_at_the_very_moment_is_left_as_well(preferred, monkeypatch):
-    mkdir = Path.mkdir
-
-    def taken_first(path, *args, **kwargs):
-        if path == preferred and not path.exists():
-            with monkeypatch.context() as patched:
-                patched.setattr(Path, "mkdir", mkdir)
-                take(preferred)
-        mkdir(path, *args, **kwargs)
-
-    monkeypatch.setattr(Path, "mkdir", taken_first)
-    assert runtime_directory() == runtime_directory() != preferred
-
-
-def test_callers_that_look_for_it_at_once_choose_the_same(preferred, together):
-    take(preferred)
-    chosen = together(lambda number: runtime_directory())
-    assert len(set(chosen)) == 1
-    assert [*preferred.parent.glob(f"{preferred.name}.*")] == chosen[:1]
-
-
 # Locked files.
 
 
