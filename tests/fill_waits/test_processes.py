@@ -104,25 +104,6 @@ def run(script):
 
 
 @pytest.mark.deep
-def test_an_interpreter_exits_without_a_word_while_leases_are_held_and_waited_for():
-    assert (
-        run("""
-        import asyncio, threading
-        from tests.waiting import until_waiting
-        from tests.fill_waits.callers import aget_or_lease, get_or_lease
-        from wheelcache import Cache
-        cache = Cache()
-        get_or_lease(cache, "k", wait=50)
-        threading.Thread(target=get_or_lease, args=[cache, "k"], kwargs={"wait": 50}, daemon=True).start()
-        until_waiting(1)
-        loop = asyncio.new_event_loop()
-        loop.run_until_complete(loop.create_task(aget_or_lease(cache, "loop", wait=50)))
-        """)
-        == []
-    )
-
-
-@pytest.mark.deep
 def test_greenlets_are_callers_of_their_own_and_wait_without_stopping_the_others():
     pytest.importorskip("gevent")
     assert run("""

@@ -68,16 +68,3 @@ def test_each_missing_key_is_computed_once_and_no_more_after_a_restart_of_all_pr
         later.append(worker())
     together(later, LOAD)
     assert together(later, "load_all()") == [[]] * PROCESSES
-
-
-def test_others_compute_the_keys_of_killed_processes_once(workers):
-    together(workers, LOAD)
-    for each in workers:
-        each.send("load_all()")
-    for killed in workers[:3]:
-        with pytest.raises(AssertionError, match="not answered"):
-            workers[-1].answer(0.05)
-        killed.kill()
-    computed = Counter(number for each in workers[3:] for number in each.answer())
-    assert set(computed.values()) == {1}
-    assert workers[-1](f"[cache.get(f'key {{number}}') for number in range({KEYS})]") == list(range(KEYS))

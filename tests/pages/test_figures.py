@@ -99,32 +99,6 @@ def test_the_renewal_of_a_page_is_no_response(make_site, clock):
     assert (stats.stale, stats.bytes_sent) == (1, 4)
 
 
-def test_requests_that_share_a_run_are_counted(make_site):
-    site = make_site()
-    site.respond = lambda request: Response(b"x" * 10)
-    answers = site.get_together([("/", {})] * 8)
-    stats = site.stats()
-    assert stats.fresh == 8 - site.runs
-    assert stats.bytes_sent == 10 * stats.fresh
-    assert stats.collapsed <= stats.fresh
-    assert {answer.body for answer in answers} == {b"x" * 10}
-
-
-def test_applications_add_no_reasons_to_the_figures_of_a_site(make_site, clock, path):
-    def respond(request):
-        if request.notes is not None:
-            request.notes.refuse(f"reason {request.path}")
-        return Response()
-
-    site = make_site(figures_dir=path)
-    site.respond = respond
-    for number in range(50):
-        site.get(f"/{number}")
-    assert len(site.stats().not_stored) == 50
-    clock.advance(INTERVAL)
-    assert only(path).stats.pages.not_stored == {"other": 50}
-
-
 @needs("watch")
 def test_the_figures_reach_the_dashboard_the_terminal_and_the_metrics(make_site, clock, path):
     site = make_site(figures_dir=path, max_bytes=10**6)

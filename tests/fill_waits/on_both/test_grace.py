@@ -147,18 +147,6 @@ def test_if_the_caller_that_computes_fails_the_next_computes_and_the_others_cont
     assert [in_thread(expired.get, "key").result(PATIENCE) for _ in range(2)] == [OLD, OLD]
 
 
-def test_after_the_fill_wait_the_next_caller_computes(make, clock, in_thread):
-    cache = make(fill_wait=5, grace=GRACE)
-    cache.set("key", OLD, TTL)
-    clock.advance(TTL)
-    cache.get("key")
-    ask = lambda: (cache.get("key"), is_leased(cache.engine, cache.key("key")))  # noqa: E731
-    clock.advance(4.9)
-    assert in_thread(ask).result(PATIENCE) == (OLD, False)
-    clock.advance(0.1)
-    assert in_thread(ask).result(PATIENCE) == (None, True)
-
-
 # Loaders.
 
 
