@@ -5,7 +5,6 @@
 
 import asyncio
 import threading
-from collections import Counter
 
 import pytest
 
@@ -40,38 +39,6 @@ def test_a_value_that_was_read_elsewhere_before_a_write_reaches_no_waiter(cache,
 
 
 # A lease that ends without a set.
-
-ENDS = {
-    "delete": lambda cache, holder: holder.does(cache.delete, "k"),
-    "delete_many": lambda cache, holder: holder.does(cache.delete_many, ["k"]),
-    "pop": lambda cache, holder: holder.does(cache.pop, "k", None),
-    "clear": lambda cache, holder: holder.does(cache.clear),
-    "the request ends": lambda cache, holder: holder.does(end_request),
-    "the caller ends": lambda cache, holder: holder.ends(),
-    "the time is over": lambda cache, holder: None,
-}
-
-
-@pytest.mark.pairs(full="callers", of="end")
-@pytest.mark.parametrize("end", ENDS)
-def test_when_the_holder_gives_up_exactly_one_waiter_gets_the_lease_and_the_rest_wait_for_it(cache, callers, end):
-    holder, *others = callers
-    get_or_lease(cache, "theirs", wait=LONG)
-    assert holder.gets("k", wait=SHORT if end == "the time is over" else LONG) == MISS
-    asked = [other.asks("k") for other in others]
-    if end != "the time is over":
-        until_waiting(5)
-    ENDS[end](cache, holder)
-    until_waiting(4)
-    assert until(lambda: any(each.done() for each in asked))
-    (heir,) = (other for other, each in zip(others, asked, strict=True) if each.done())
-    assert heir.does(is_leased, cache, "k")
-    # A holder like any.
-    assert heir.gets("theirs") == MISS
-    assert not heir.does(is_leased, cache, "theirs")
-    heir.does(cache.set, "k", "it")
-    assert Counter(each.result(PATIENCE) for each in asked) == {MISS: 1, "it": 4}
-    assert is_free(cache, "k")
 
 
 def test_a_delete_by_the_holder_gives_up_its_lease(cache):

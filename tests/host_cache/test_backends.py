@@ -148,22 +148,6 @@ def test_nothing_is_created_before_the_first_use_which_may_be_a_read(adapter, tm
     assert reader.get("key") == "value"
 
 
-def test_the_error_about_a_value_that_cannot_be_pickled_names_the_key(adapter):
-    cache = adapter.make()
-    module = print.__self__
-    for store in (
-        lambda: cache.set("broken", module),
-        lambda: cache.backend.set("broken", module, tags=["tag"]),
-        lambda: cache.add("broken", module),
-        lambda: cache.set_many({"broken": module}),
-        lambda: cache.load("broken", lambda: module),
-    ):
-        with pytest.raises(TypeError, match="cannot pickle 'module' object") as caught:
-            store()
-        assert "broken" in caught.value.__notes__[0]
-    assert cache.get("broken") is None
-
-
 # What only one framework has.
 
 

@@ -147,21 +147,6 @@ def test_a_value_that_is_too_large_leaves_no_older_value_and_an_add_of_it_leaves
         assert cache.get("k") is None
 
 
-def test_a_value_that_is_too_large_takes_the_place_of_an_expired_one_that_was_not_written_again(cache, clock):
-    for is_overtaken in (False, True):
-        cache.get_or_load("k", lambda: "old", 10, grace=100)
-        clock.advance(11)
-
-        def load(is_overtaken=is_overtaken):
-            if is_overtaken:
-                cache.set("k", "new")
-            return "x" * (MIB // 8)
-
-        assert len(cache.get_or_load("k", load)) == MIB // 8
-        assert cache.keys() == (["k"] if is_overtaken else [])
-        assert len(cache) == is_overtaken
-
-
 def test_a_large_value_takes_the_room_of_as_many_small_ones_as_it_needs(cache):
     for number in range(5000):
         cache.set(f"small {number}", "x" * 100)

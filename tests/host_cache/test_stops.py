@@ -124,27 +124,3 @@ def test_a_killed_writer_leaves_a_whole_file_and_delays_no_write(timed, folder):
         assert other("timed(cache.set, 'other', 1)") < 0.3
         assert other("cache.get('key')") == "old"
     assert other("events") == []
-
-
-def test_others_go_on_without_a_file_while_a_process_is_stopped_that_creates_one(timed, folder):
-    stopped, other = timed(), timed()
-    stopped("cache.set('key', 'old')")
-    other("cache.get('key')")
-    stopped.send(
-        f"""
-        from wheelcache.runtime.private_files import locked_file
-        from pathlib import Path
-        with locked_file(Path({str(folder)!r}) / "words"):
-            os.kill(os.getpid(), signal.SIGSTOP)
-        """
-    )
-    stopped.until_stopped()
-    assert other("timed(cache.clear)") < 1
-    assert other("cache.get('key')") is None
-    assert other("timed(cache.set, 'key', 1)") < 1
-    (event,) = other("events")
-    assert "has no file now" in event
-    stopped.go_on()
-    stopped.answer()
-    other("while not cache.set('key', 'new') or cache.get('key') is None: time.sleep(0.01)")
-    assert stopped("cache.get('key')") == "new"

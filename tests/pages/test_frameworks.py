@@ -1,4 +1,4 @@
-"""FastAPI, Starlette and Bottle behind the cache: they have no companion, and so only what HTTP says."""
+"""FastAPI and Starlette behind the cache: they have no companion, and so only what HTTP says."""
 
 import asyncio
 

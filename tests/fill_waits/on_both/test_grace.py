@@ -178,17 +178,6 @@ def test_while_one_caller_loads_an_expired_value_the_others_get_the_old_one(expi
     assert expired.engine.stats().stale_hits == 2
 
 
-@pytest.mark.parametrize("options", [{}, {"load_timeout": PATIENCE}], ids=["here", "in the background"])
-def test_a_load_that_fails_leaves_the_old_value_to_the_others_while_the_next_caller_loads(
-    expired, start_loading, options
-):
-    with pytest.raises(ZeroDivisionError):
-        expired.load("key", lambda: 1 // 0, TTL, **options)
-    end = start_loading(lambda: NEW)
-    assert expired.load("key", None, TTL) == OLD
-    assert end() == NEW
-
-
 def test_a_value_that_is_deleted_while_it_is_loaded_is_not_returned_to_later_callers(expired, start_loading, in_thread):
     end = start_loading(lambda: NEW)
     expired.delete("key")

@@ -1,9 +1,5 @@
 """Requests that miss a page, a fragment or the value of a function together: one computes it."""
 
-import threading
-from collections import Counter
-from itertools import count
-
 import pytest
 
 from tests.caches import is_leased
@@ -12,7 +8,6 @@ from tests.flask_backend.conftest import BEFORE_2_5
 from tests.waiting import PATIENCE, THREADS, until_waiting
 
 LONG = 1000
-GRACE = 30
 
 SITES = {"django": DjangoSite, "flask": FlaskSite, **({} if BEFORE_2_5 else {"our flask": OurFlaskSite})}
 VALUES = [pytest.param(SITES[name], kind, id=f"{name}-{kind}") for name in SITES for kind in SITES[name].kinds]
@@ -52,30 +47,3 @@ def test_a_missing_or_expired_value_is_computed_once_for_all_visitors(clock, tog
             assert len({*together(lambda number: site.ask(kind))}) == len(runs)
             assert len(runs) <= site.makers(kind)
             clock.advance(TTL)
-
-
-@of_all_values
-def test_with_grace_visitors_of_an_expired_value_get_the_old_one_while_one_computes(clock, together, site_class, kind):
-    runs, answered = count(1), threading.Event()
-    with site_class().running(fill_wait=LONG, grace=GRACE) as site:
-        makers = site.makers(kind)
-        others = threading.Barrier(THREADS - makers)
-
-        def compute():
-            if (number := next(runs)) > 1:
-                # All other visitors have their answers before this one has.
-                assert answered.wait(PATIENCE)
-            return f"value {number}"
-
-        def visit(number):
-            _, found = site.ask(kind)
-            if found == "value 1" and others.wait(PATIENCE) == 0:
-                answered.set()
-            return found
-
-        site.compute = compute
-        assert [site.ask(kind)[1] for _ in range(2)] == ["value 1"] * 2
-        clock.advance(TTL)
-        made = [f"value {number}" for number in range(2, 2 + makers)]
-        assert Counter(together(visit)) == {"value 1": THREADS - makers, **dict.fromkeys(made, 1)}
-        assert site.ask(kind)[1] in made

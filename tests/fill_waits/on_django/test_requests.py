@@ -10,7 +10,7 @@ from django.core.signals import request_finished
 
 from tests.caches import is_leased
 from tests.engines import engine
-from tests.waiting import PATIENCE, until_waiting
+from tests.waiting import PATIENCE
 
 LONG = 1000
 """Seconds of a FILL_WAIT that ends after any test: a result within PATIENCE did not wait for it."""
@@ -81,25 +81,6 @@ def test_what_a_thread_holds_for_a_request_of_asgi_ends_with_the_request(cache, 
 
     in_thread(in_a_request, view).result(PATIENCE)
     assert in_thread(cache.get, "key", "missed").result(PATIENCE) == "missed"
-
-
-def test_requests_of_asgi_wait_for_each_other_though_all_inherit_from_the_start_up(cache, in_thread):
-    def start_up():
-        cache.get("start-up")
-        requests = [in_thread(copy_context().run, in_a_request, view) for _ in range(2)]
-        return [request.result(PATIENCE) for request in requests]
-
-    found = []
-
-    def view():
-        value = cache.get("key")
-        if value is None:
-            until_waiting()
-            cache.set("key", "value")
-        found.append(value)
-
-    in_thread(start_up).result(PATIENCE * 2)
-    assert sorted(found, key=str) == [None, "value"]
 
 
 def test_a_view_and_its_middleware_act_for_one_request_whichever_asks_first(cache, in_thread):
