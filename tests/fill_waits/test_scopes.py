@@ -3,15 +3,8 @@
 import asyncio
 
 from tests.caches import is_leased
-from tests.fill_waits.callers import LONG, MISS, aget_or_lease, get_or_lease, is_free
+from tests.fill_waits.callers import LONG, MISS, aget_or_lease, get_or_lease
 from tests.waiting import PATIENCE, auntil_waiting
-
-
-async def soon(condition):
-    """Wait as ``until`` does, in a coroutine, while other tasks run."""
-    async with asyncio.timeout(PATIENCE):
-        while not condition():
-            await asyncio.sleep(0)
 
 
 def ask(cache, key="k"):
@@ -19,16 +12,14 @@ def ask(cache, key="k"):
     return asyncio.create_task(aget_or_lease(cache, key, MISS, wait=LONG))
 
 
-async def hold(cache, then=None, outcome=None):
-    """Start a task that has the lease on "k" until the event ``then``, or forever, and ends with ``outcome``."""
+async def hold(cache, then):
+    """Start a task that has the lease on "k" until the event ``then``."""
     held = asyncio.Event()
 
     async def request():
         assert await aget_or_lease(cache, "k", MISS, wait=LONG) == MISS
         held.set()
-        await (asyncio.Event() if then is None else then).wait()
-        if outcome is not None:
-            raise outcome
+        await then.wait()
 
     task = asyncio.create_task(request())
     await held.wait()
@@ -104,18 +95,6 @@ def test_a_sync_get_while_an_event_loop_runs_in_its_thread_never_waits(cache, th
         called = asyncio.get_running_loop().create_future()
         asyncio.get_running_loop().call_soon(lambda: called.set_result(get_or_lease(cache, "k", MISS, wait=LONG)))
         assert await called == MISS
-
-    run(main)
-
-
-def test_a_sync_get_in_a_task_takes_the_lease_for_the_task(cache):
-    async def request():
-        assert get_or_lease(cache, "k", MISS, wait=LONG) == MISS
-        assert is_leased(cache, "k")
-
-    async def main():
-        await asyncio.create_task(request())
-        await soon(lambda: is_free(cache, "k"))
 
     run(main)
 

@@ -29,5 +29,3 @@ def test_counters_are_exact_and_one_process_wins_each_contest_for_a_lock(workers
     won = together(workers, f"[number for number in range({count}) if cache.add(f'lock {{number}}', 1, None)]")
     assert Counter(number for each in won for number in each) == Counter(range(count))
     assert together(workers, "events") == [[]] * PROCESSES
-
-

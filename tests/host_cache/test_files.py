@@ -1,7 +1,6 @@
 """Files that are removed, replaced, damaged or too large: all processes go on with a new file, with one event."""
 
 import os
-import sqlite3
 import subprocess
 from contextlib import suppress
 from shutil import rmtree
@@ -147,22 +146,6 @@ def test_a_process_that_cannot_open_the_file_leaves_no_outdated_entry_to_the_oth
     poor("[os.close(file) for file in taken]")
     assert until(lambda: poor("cache.set('k', 2), cache.get('k')")[1] == 2)
     assert other("cache.get('k')") == 2
-
-
-def test_a_write_that_no_new_file_helps_is_an_error(view, monkeypatch):
-    connect = host_file.connect
-
-    def connect_limited(path):
-        connection = connect(path)
-        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 50_000)
-        return connection
-
-    monkeypatch.setattr(host_file, "connect", connect_limited)
-    cache = view()
-    with pytest.raises(sqlite3.DataError):
-        cache.set("k", "x" * 60_000)
-    cache.set("k", "x")
-    assert cache.get("k") == "x"
 
 
 def test_a_counter_without_a_file_begins_again_with_each_call(tmp_path):

@@ -1,4 +1,4 @@
-"""The figures of pages equal an independent count, and reach the dashboard, the terminal and the metrics."""
+"""The figures of pages equal an independent count, and are published."""
 
 import random
 from operator import attrgetter
@@ -41,12 +41,11 @@ class Tally:
     """Counts responses by their Cache-Status."""
 
     def __init__(self):
-        self.fresh = self.stale = self.bytes = self.runs = 0
+        self.fresh = self.stale = self.bytes = 0
 
     def add(self, response):
         replaces_error = response.detail.endswith("detail=error")
         if not (response.detail.startswith("hit") or replaces_error or "fwd-status=304" in response.detail):
-            self.runs += 1
             return
         is_stale = replaces_error or response.detail.endswith("detail=stale")
         self.stale += is_stale

@@ -168,27 +168,6 @@ async def test_a_stream_that_is_not_stored_ends_when_its_client_has_left(site, l
     assert len(site.made) - 1 <= most
 
 
-@pytest.mark.parametrize("is_over", [False, True])
-async def test_a_request_that_is_cancelled_leaves_no_task(site, is_over):
-    site.pieces = PIECES if is_over else Endless(PIECES)
-    client = Client(site)
-    await go_on()
-    assert site.stats().stored == is_over
-    client.task.cancel()
-    await asyncio.wait([client.task])
-    assert client.task.cancelled()
-    client.read()
-    await go_on()
-    assert client.received == []
-
-
-class Endless(list):
-    """Pieces of which more seem to follow."""
-
-    def __len__(self):
-        return 1000
-
-
 async def test_what_an_application_has_sent_before_it_fails_reaches_its_client(site):
     site.pieces = Failing()
     client = Client(site)

@@ -104,12 +104,6 @@ def test_a_stream_is_stored_when_it_has_the_promised_length(wsgi, call):
     assert [*iterable] == []
 
 
-def test_a_stream_without_bytes_is_stored_although_the_server_does_not_look_for_its_end(wsgi, call):
-    # As granian, for a redirect.
-    call(sending(lambda: iter([]), ("Content-Length", "0")))[0].close()
-    assert is_stored(wsgi)
-
-
 def test_a_response_that_uses_write_is_not_stored(wsgi, call):
     def application(environ, start_response):
         write = start_response("200 OK", USUAL)
