@@ -87,7 +87,7 @@ deep: packages  ## The deep tests with all their cases, and new examples for all
 	$(call run-tests,--hypothesis-profile random --hypothesis-seed $(SEED), and (deep or hypothesis))
 
 mutants: export WHEELCACHE_CORE = compiled
-mutants: packages  ## Which small changes of meaning, in copies of the package, no test detects
+mutants: packages  ## Small changes of meaning, in copies of the package, each of which one named test must detect
 	@$(MAKE) --no-print-directory $(VENV)/.dev
 	$(BIN)/python -m tests.mutants
 
@@ -97,8 +97,8 @@ test-python-core: packages  ## The deep tests, and those with Hypothesis, of cod
 	$(PYTEST) --numprocesses $(WORKERS) --one-deep-case -k "not tier" $(ON_BOTH_CORES) -m "(deep or hypothesis) and not servers and not browser"
 
 # The folder is under .fetched, so that it is not part of another run.
-heart: $(VENV)/.dev  ## The core, the engine and the backends alone, without any guest, with their tests
-	$(BIN)/python -m tests.heart .fetched/heart --numprocesses $(WORKERS) --hypothesis-profile quick -m "not alone and not servers and not deep"
+heart: $(VENV)/.dev  ## The core, the engine and the backends alone, without any guest, with their tests; or with GUESTS="pages timers"
+	$(BIN)/python -m tests.heart .fetched/heart --guests $(GUESTS) --numprocesses $(WORKERS) --hypothesis-profile quick -m "not alone and not servers and not deep"
 
 # On the core in Python.
 test-new-user:  ## make test in a clean clone of the last commit, as a user without a compiler and without root

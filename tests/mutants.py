@@ -9,8 +9,9 @@ stand beside the tests. Each of their rows has
     new     the text in its place
     test    the test that fails then, as pytest names it
 
-Names of folders (``core pages/on_both``) or texts of rules choose rows. With ``--every-test``, the whole of ``make test`` runs
-over each mutant, which takes minutes for each, and the number of tests that fail is printed: one of those is enough.
+Names of folders (``core pages/on_both``) or texts of rules choose rows. With ``--every-test``, the whole of ``make
+test`` runs over each mutant, which takes minutes for each, and the number of tests that fail is printed: one of those
+is enough.
 """
 
 import argparse

@@ -7,9 +7,9 @@ from itertools import count
 import pytest
 
 from tests.core.cores import compiled
-from tests.core.model import ABSENT, ANY, SAME, Model
+from tests.core.model import ABSENT, ANY, Model
 from tests.memory import traced
-from wheelcache.core.contract import KEEP_TTL, MISSING, MORE, WAKE
+from wheelcache.core.contract import MISSING, MORE, WAKE
 
 pytestmark = compiled
 
@@ -86,45 +86,6 @@ def test_a_key_survives_until_a_fifth_of_further_keys_are_stored(make_adaptive, 
         for _ in range(SIZE // 5):
             core.set(next(keys), 1, None)
         assert core.find(promised) == "value"
-
-
-@pytest.mark.parametrize("mode", [ABSENT, SAME])
-def test_entries_of_add_and_incr_leave_the_window_without_a_contest(make_adaptive, mode):
-    core = make_adaptive()
-    loop(core)
-    for name in ("plain", "counted"):
-        core.set(name, 1, None)
-    if mode == SAME:
-        core.replace("counted", 2, KEEP_TTL, 1)
-    else:
-        core.delete("counted")
-        core.add("counted", 1, None)
-    for key in range(SIZE // 5 + 5):
-        core.set(key, 1, None)
-    assert core.find("plain") is None
-    assert "counted" in main_part(core)
-
-
-@pytest.mark.parametrize(("uses", "stays"), [(4, False), (5, True)])
-def test_a_heavy_candidate_must_have_more_uses_than_all_its_victims_together(make_adaptive, uses, stays):
-    core = make_adaptive(max_weight=100)
-    loop(core)
-    # The arm in force stays.
-    core.clear()
-    # Without a contest, the first go to the main part, where each is used a second time.
-    added = [*range(8), *"abcdefghijklmnopqrst"]
-    for key in added:
-        core.add(key, key, None, weight=10 * (key in range(8)))
-    for key in added[8:]:
-        core.delete(key)
-    for key in added[:8]:
-        core.find(key)
-    assert main_part(core) == set(range(8))
-    core.set("heavy", 1, None, weight=20)
-    for _ in range(uses - 1):
-        core.find("heavy")
-    core.set("new", 1, None, weight=20)
-    assert sorted(core.keys(), key=str) == ([2, 3, 4, 5, 6, 7, "heavy", "new"] if stays else [*range(8), "new"])
 
 
 @pytest.mark.alone

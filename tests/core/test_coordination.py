@@ -71,20 +71,6 @@ class TestWatches:
         assert (watch.value, removed) == ("third", [("key", "second", REPLACED)])
         assert [*core.completed] == [watch]
 
-    def test_a_value_lives_no_longer_than_its_entry_and_the_watches_that_it_completed(self, make):
-        class Value:
-            pass
-
-        core, value = make(), Value()
-        watch = core.watch("key", wants_value=True)
-        gone = weakref.ref(value)
-        core.set("key", value, None)
-        core.completed.popleft().close()
-        core.delete("key")
-        assert watch.value is value
-        del watch, value
-        assert gone() is None
-
     def test_closed_and_dropped_watches_leave_no_key_behind(self, make, clock):
         class Key(str):
             __slots__ = ("__weakref__",)
@@ -177,17 +163,6 @@ class TestScans:
         assert core.keys(3) == [9, 2]
         assert core.keys(0) == make().keys(3) == []
         assert core.keys(100) == core.keys() == [0, 1, 3, 4, 5, 6, 7, 9, 2]
-
-    def test_a_clear_ends_a_scan(self, make):
-        core = make()
-        for key in range(10):
-            core.set(key, key, None)
-        scan = core.scan()
-        scan.step(3)
-        core.clear()
-        core.set("new", 1, None)
-        assert {record.key for record in scan.step(5)} <= {"new"}
-        assert core.keys() == ["new"]
 
     @compiled
     def test_a_scan_ends_in_the_child_of_a_fork(self, make):

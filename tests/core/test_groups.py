@@ -1,6 +1,5 @@
 """The counts of the groups of keys: exact in the compiled core, compared with a model that is simple and slow."""
 
-import random
 from contextvars import copy_context
 from functools import partial
 from typing import NamedTuple
@@ -9,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.core.cores import CORES, Clock, labels
+from tests.core.cores import CORES, labels
 from wheelcache.core.contract import VIEW, GroupRule, MissCause
 from wheelcache.core.group_rules import group_by_rules
 from wheelcache.engine.keys import NO_VIEW
@@ -207,39 +206,11 @@ def test_the_first_rule_that_fits_names_the_group_of_a_key(core, group):
             assert group_by_rules(rules, key) == group
 
 
-def test_random_texts_have_the_same_group_within_the_core_and_outside(core):
-    chance = random.Random(8)
-    for _ in range(3000):
-        text = "".join(chance.choices(":.1ab", k=chance.randrange(70))) + chance.choice(["", "é", "x" * 70, "\x7f:"])
-        key = chance.choice([text, (text,), (text, 1), f"page.{text}", f"session{text}", (f"page.{text}", 1)])
-        alone = CORES["compiled"](max_entries=1)
-        alone.group_by(RULES)
-        alone.set(key, 1, None)
-        core.count_miss(key)
-        assert alone.peek(key).group == group_by_rules(RULES, key)
-    assert len(names(core)) == PLACES
-    assert sum(map(sum, counts(core, "misses").values())) == 3000
-
-
 def test_other_rules_are_for_later_counts(core):
     core.count_miss("a:1")
     core.group_by([GroupRule("a", "all of a", "")])
     core.count_miss("a:1")
     assert {name: sum(each) for name, each in counts(core, "misses").items()} == {"": 0, "a": 1, "all of a": 1}
-
-
-def test_entries_keep_their_group_when_blocks_grow_move_and_shrink(core):
-    def group_of(number):
-        return f"view {number % 50}" if number % 5 == 0 else f"{number % 7}"
-
-    for number in range(20_000):
-        given_name = group_of(number) if number % 5 == 0 else None
-        core.set(f"{number % 7}:{number}", number, None, labels=labels(group=given_name))
-    for number in range(20_000):
-        if number % 16:
-            core.delete(f"{number % 7}:{number}")
-    found = {record.value: record.group for record in core.scan().step(10**6)}
-    assert found == {number: group_of(number) for number in range(0, 20_000, 16)}
 
 
 def test_a_new_name_takes_a_place_of_a_lower_rank_only_and_the_one_with_the_least_computing_time(core):
@@ -276,17 +247,6 @@ def test_a_new_name_takes_a_place_of_a_lower_rank_only_and_the_one_with_the_leas
     assert names(core) == of_site
 
 
-def test_numbers_of_groups_never_run_out(core):
-    for kind in ("a", "b", "c"):
-        for number in range(200):
-            key, given_name = f"{kind}{number}:", f"view {number}" if kind == "c" else None
-            core.count_miss(key, group=given_name)
-            if kind == "b":
-                core.count_load(key, 1.0)
-    assert names(core) == {f"view {number}" for number in range(PLACES)}
-    assert sum(counts(core, "loads").values()) == 200
-
-
 @pytest.mark.parametrize(
     ("given_name", "shown"),
     [
@@ -298,16 +258,6 @@ def test_a_given_name_has_96_bytes_at_most(core, given_name, shown):
     core.set("key", 1, None, labels=labels(group=given_name))
     core.find("key")
     assert (core.peek("key").group, counts(core, "hits")[shown]) == (shown, 1)
-
-
-def test_a_name_that_is_no_string_is_refused(core):
-    for call in (
-        lambda: core.set("key", 1, None, labels=labels(group=1)),
-        lambda: core.count_miss("key", group=b"view"),
-    ):
-        with pytest.raises(TypeError):
-            call()
-    assert (len(core), core.groups()) == (0, [])
 
 
 class Text(str):
@@ -330,19 +280,6 @@ def test_pages_are_in_the_group_of_the_running_view(core):
     assert core.peek("page/größe").group == "größe"
 
 
-def test_a_page_that_is_stored_again_after_it_has_expired_belongs_to_its_present_view(core):
-    clock, context = Clock(), copy_context()
-    core.use_clock(clock)
-    core.group_by([GroupRule("page.", "", "")])
-    for view in ("old", "new"):
-        context.run(VIEW.set, view)
-        context.run(core.set, "page.1", 1, 5.0)
-        context.run(core.set, "page.1", 2, 5.0)
-        core.find("page.1")
-        clock.now += 10.0
-    assert {each.name: (each.hits, each.puts) for each in core.groups() if each.name} == {"old": (1, 2), "new": (1, 2)}
-
-
 class TestPreliminaryKeys:
     @pytest.fixture
     def core(self, core):
@@ -363,15 +300,3 @@ class TestPreliminaryKeys:
         assert core.groups() == []
         core.set("list.1", 1, None)
         assert counts(core, "puts") == {"": 0, "pages": 1}
-
-    def test_the_sums_are_exact_if_the_group_of_their_name_has_lost_its_place(self, core):
-        core.set("list.1", 1, None)
-        # No group has this name yet.
-        assert counts(core, "puts") == {"": 1}
-        for number in range(PLACES):
-            core.count_miss("any", group=f"view {number}")
-        core.set("page.1", 1, None)
-        core.set("list.2", 1, None)
-        assert [core.find(key) for key in ("list.1", "list.2", "page.1")] == [1, 1, 1]
-        assert (counts(core, "puts")[""], counts(core, "hits")[""]) == (3, 1)
-        assert (core.counts().puts, core.counts().hits) == (3, 1)

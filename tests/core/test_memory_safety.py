@@ -7,15 +7,11 @@ import random
 import sys
 import time
 from array import array
-from copy import copy
 from decimal import Decimal
-from importlib import import_module
-from textwrap import dedent
 
 import pytest
 
 from tests.core.cores import CORES, EXPIRED, advance_all, compiled, drain_all, labels
-from tests.scripts import run_python
 from wheelcache.core.contract import CHANGED, MISSING
 
 # ``make sanitize`` takes more.
@@ -246,63 +242,6 @@ class TestArguments:
         assert (core.find("key"), core.times("key").fresh_until) == (1, 10)
 
 
-@pytest.mark.compiled
-@pytest.mark.deep
-def test_cores_in_cores_are_dropped_without_overflowing_the_stack():
-    """In a thread with a small stack, which a few thousand nested calls overflow: each core takes 14 kB or more."""
-    program = """
-        import threading
-        from wheelcache.core._core import CompiledCore
-
-        def nest():
-            outer = None
-            for _ in range(20_000):
-                core = CompiledCore()
-                core.set("inner", outer, None)
-                outer = core
-            del core, outer
-            print("dropped")
-
-        threading.stack_size(512 * 1024)
-        thread = threading.Thread(target=nest)
-        thread.start()
-        thread.join()
-    """
-    done = run_python("-c", dedent(program))
-    assert (done.stdout, done.returncode) == ("dropped\n", 0), done.stderr
-
-
-@compiled
-class TestCalledOtherwise:
-    def test_an_accessor_keeps_its_core(self, make):
-        """A clock in Python runs within a look-up, which must not lose the core that it reads."""
-        compiled_core = import_module(type(make()).__module__)
-        access, writes = compiled_core.CacheAccess(), compiled_core.WriteState()
-        is_looking = []
-        core = make(clock=lambda: access._bind(make(), writes) if is_looking else 0.0)
-        core.set("key", "value", 10)
-        access._bind(core, writes)
-        is_looking.append(True)
-        with pytest.raises(RuntimeError, match="has a core already"):
-            access.get("key")
-        is_looking.clear()
-        assert access.get("key") == "value"
-
-    def test_a_core_whose_init_is_left_out_or_called_again_is_one_with_its_first_options(self, core_class):
-        core = core_class.__new__(core_class)
-        for number in range(100):
-            core.set(number, number, 10)
-        core.__init__(max_entries=1, trust=array("Q", [1]))
-        assert [core.find(number) for number in range(100)] == [*range(100)]
-        assert all(core.delete(number, MISSING) == number for number in range(100))
-
-    def test_a_scan_without_a_core_cannot_be_made_or_copied(self, make):
-        scan = make().scan()
-        for how in (type(scan), lambda: type(scan).__new__(type(scan)), lambda: type(scan)(None), lambda: copy(scan)):
-            with pytest.raises(TypeError):
-                how()
-
-
 class TestTime:
     def test_an_idle_wheel_forgets_the_slot_that_it_was_going_through(self, make, clock):
         core = make(interval=1)
@@ -317,17 +256,6 @@ class TestTime:
         core.set("key", 1, 64)
         clock.now += 64
         core.advance()
-        assert len(core) == 0
-
-    def test_ticks_of_a_microsecond_are_told_apart_for_hours(self, make, clock):
-        core = make(interval=1e-6)
-        core.set("key", 1, 9000)
-        for clock.now in (4000, 4295, 8589.9, 8999.999):
-            core.advance()
-            assert core.find("key") == 1
-        clock.now = 9000
-        assert core.find("key") is None
-        advance_all(core)
         assert len(core) == 0
 
     @pytest.mark.parametrize("ttl", [0.004, 0.03])

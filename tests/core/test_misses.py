@@ -1,15 +1,11 @@
 """Why look-ups missed. The reference core knows the causes that a look-up shows."""
 
-import random
 from array import array
-from collections import Counter
-from itertools import islice
 
 import pytest
 
-from benchmarks.policy_streams import STREAMS
-from tests.core.cores import CORES, Clock, compiled, labels
-from wheelcache.core.contract import GroupCounts, GroupRule, MissCause
+from tests.core.cores import CORES, compiled, labels
+from wheelcache.core.contract import MissCause
 from wheelcache.core.python_core import PythonCore
 
 
@@ -73,19 +69,6 @@ def test_the_cause_of_an_entry_that_has_left_is_known(make, clock):
     assert cause(core, late) is MissCause.DELETED
 
 
-def test_the_causes_add_up_to_the_misses(make):
-    core, chance = make(max_entries=8), random.Random(3)
-    for number in range(3000):
-        key = chance.randrange(40)
-        if core.find(key) is None:
-            core.count_miss(key)
-            core.set(key, number, None)
-    counts = core.counts()
-    assert sum(counts.causes) == counts.misses > 0
-    known = {MissCause.UNKNOWN} if isinstance(core, PythonCore) else {MissCause.EVICTED, MissCause.NEW}
-    assert set(counted(core)) == known
-
-
 def test_the_cause_when_the_look_up_began_counts_after_the_value_was_stored(make):
     core = make()
     core.set("key", 1, None, labels=labels(("name",)))
@@ -94,23 +77,6 @@ def test_the_cause_when_the_look_up_began_counts_after_the_value_was_stored(make
     core.set("key", 2, None)
     core.count_miss("key", began)
     assert counted(core) == {MissCause.TAG: 1}
-
-
-def test_the_reference_core_counts_exactly_in_one_group():
-    core = PythonCore()
-    core.group_by([GroupRule("", "", ":")])
-    assert core.groups() == []
-    core.set("user:1", 1, None)
-    core.find("user:1")
-    core.count_hit("other")
-    core.count_stale_hit("other")
-    core.set("user:1", 2, None, labels=labels(group="view"))
-    for given in ({}, {"group": "view"}):
-        core.count_miss("other", **given)
-    core.count_load("other", 0.5)
-    core.count_load("other", 0.5, group="view", has_failed=True)
-    assert core.groups() == [GroupCounts("", 2, 1, 2, 2, 1, 1.0, core.counts().causes)]
-    assert (core.counts().misses, core.peek("user:1").group) == (2, "")
 
 
 @pytest.mark.compiled
@@ -129,32 +95,3 @@ def test_the_sample_tells_evicted_keys_from_new_ones_long_after_they_left(policy
         counts.append([now - then for now, then in zip(core.counts().causes, before, strict=True)])
     evicted = counts[-1][list(MissCause).index(MissCause.EVICTED)] / sum(counts[-1])
     assert 0.4 < evicted < 0.6, "with the table of all keys alone, it is 0"
-
-
-def shares_of_misses(stream, size):
-    """Return the shares of the causes of misses: as they are, and as a core counts them."""
-    clock = Clock()
-    core = CORES["compiled"](max_entries=size, clock=clock, seed=3)
-    left, true, removed = {}, Counter(), []
-    for time, key, lifetime in islice(stream, 100 * size):
-        clock.now = time
-        core.advance(removed=removed)
-        if core.find(key) is None:
-            left.update((gone, MissCause(cause.value)) for gone, _, cause in removed)
-            true[MissCause.EXPIRED if core.times(key) else left.get(key, MissCause.NEW)] += 1
-            removed.clear()
-            core.count_miss(key)
-            core.set(key, 1, lifetime, removed=removed)
-    misses = core.counts().misses
-    return [{each: shares.get(each, 0) / misses for each in MissCause} for shares in (true, counted(core))]
-
-
-@pytest.mark.compiled
-@pytest.mark.deep
-def test_the_causes_are_right_within_5_points_on_nearly_all_streams():
-    off = {}
-    for name, stream in STREAMS.items():
-        true, shown = shares_of_misses(stream(random.Random(1), 1000), 1000)
-        off[name] = max(abs(true[cause] - shown[cause]) for cause in MissCause)
-    assert sum(each < 0.05 for each in off.values()) >= 12, off
-    assert max(off.values()) < 0.08, off

@@ -43,54 +43,6 @@ def test_a_core_in_a_cycle_with_its_values_is_collected(make, is_cleared):
     assert kept() is None
 
 
-@compiled
-def test_the_collector_passes_over_strings(make):
-    core, value = make(), Node()
-    core.set("string", "a string", 10)
-    core.set("bytes", b"bytes", 10)
-    assert not any(type(each) in (str, bytes) for each in gc.get_referents(core))
-    core.set("node", value, 10)
-    assert value in gc.get_referents(core)
-    core.set("node", "a string", 10)
-    assert value not in gc.get_referents(core)
-    core.set(("tuple", value), 1, 10)
-    core.clear()
-    assert ("tuple", value) in gc.get_referents(core)
-
-
-def test_values_that_are_in_use_survive_a_collection(make):
-    core = make(max_entries=5000)
-    for number in range(12_000):
-        core.set(number, Node() if number % 3 else "plain", 10 + number % 7)
-        if number % 5 == 0:
-            core.delete(number - 50)
-        if number % 1000 == 0:
-            gc.collect()
-    gc.collect()
-    values = [each.value for each in core.scan().step(10_000)]
-    assert {*map(type, values)} == {Node, str}
-    assert sum(type(value) is Node for value in values) > 3000
-
-
-@compiled
-def test_finalizers_of_a_core_that_goes_find_no_core(core_class):
-    found = []
-
-    class Value:
-        def __init__(self, core):
-            self.core = weakref.ref(core)
-
-        def __del__(self):
-            found.append(self.core())
-
-    core = core_class()
-    for number in range(100):
-        core.set(number, Value(core), 10)
-    del core
-    gc.collect()
-    assert found == [None] * 100
-
-
 WAYS_TO_LEAVE = {
     "set": lambda core, number: None,
     "delete": lambda core, number: core.delete(number % 7, removed=[]),
@@ -125,35 +77,6 @@ def test_what_leaves_may_call_the_core_again(make, clock, way):
         clock.now += way == "advance"
         WAYS_TO_LEAVE[way](core, number)
         assert len(core.keys()) <= len(core) <= 64
-
-
-def test_removals_are_reported_though_each_allocation_collects(make, clock):
-    core, stored, removed = make(max_entries=50), 0, []
-
-    class Cycle(Node):
-        def __del__(self):
-            core.set(chance.randrange(100), "of a finalizer", 5)
-            core.delete(chance.randrange(100))
-
-    before = gc.get_threshold()
-    gc.set_threshold(1, 1, 1)
-    try:
-        for number in range(1500):
-            Cycle()
-            stored += core.set(number % 70, Node(), 10, number % 2, removed=removed) & 1
-            core.delete(number % 11, removed=removed)
-            core.touch(number % 13, 5)
-            core.watch(number % 70, wants_value=True)
-            core.peek(number % 70)
-            core.counts()
-            core.scan().step(5)
-            clock.now += 0.1
-            core.advance(removed=removed)
-            assert len(core) <= 50
-    finally:
-        gc.set_threshold(*before)
-    assert stored == 1500
-    assert all(type(value) in (Node, str) for _, value, _ in removed)
 
 
 @pytest.mark.alone

@@ -1,9 +1,7 @@
-"""Steps are atomic with threads, finalizers, asynchronous exceptions and failing clocks."""
+"""Steps are atomic with threads, finalizers and failing clocks."""
 
 import dis
 import gc
-import itertools
-import random
 import threading
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
@@ -22,44 +20,30 @@ from wheelcache.core.watches import Watch
 pytestmark = pytest.mark.deep
 
 
-class Interrupted(BaseException):
-    """The asynchronous exception that interrupts a step."""
-
-
 def balance(core):
     """Return the number of values that were ever stored: each is in the core or was removed."""
     return len(core) + sum(core.counts().removals.values())
 
 
-def requests(core):
-    counts = core.counts()
-    return counts.hits + counts.misses
-
-
 OPERATIONS = {
-    # A function, called with a new number, and the largest increases of ``balance`` and ``requests``.
-    "set a new key": (lambda core, n: core.set(f"new {n}", n, 50, weight=2), 1, 0),
-    "set a key that is there": (lambda core, n: core.set(n % 40, n, 1 + n % 90), 1, 0),
-    "set forever": (lambda core, n: core.set(n % 40, n, None, removed=[]), 1, 0),
-    "set in place of a value": (
-        lambda core, n: core.replace(n % 40, n, KEEP_TTL, core.find(n % 40)),
-        1,
-        1,
-    ),
-    "set with tags": (lambda core, n: core.set(n % 40, n, 9, labels=labels(("red", f"{n % 3}"))), 1, 0),
-    "drop a tag": (lambda core, n: (core.drop_tag("red"), core.drain(20, [])), 0, 0),
-    "touch": (lambda core, n: core.touch(n % 40, 1 + n % 70), 0, 0),
-    "find": (lambda core, n: core.find(3 * (n % 13)), 0, 1),
-    "delete": (lambda core, n: core.delete(n % 60, removed=[]), 0, 0),
-    "evict": (lambda core, n: core.evict(2, [], size=30), 0, 0),
-    "advance": (lambda core, n: core.advance(5, []), 0, 0),
-    "watch": (lambda core, n: core.watch(n % 40).close(), 0, 0),
-    "clear": (lambda core, n: core.clear() if n % 50 == 0 else core.drain(7), 0, 0),
+    "set a new key": lambda core, n: core.set(f"new {n}", n, 50, weight=2),
+    "set a key that is there": lambda core, n: core.set(n % 40, n, 1 + n % 90),
+    "set forever": lambda core, n: core.set(n % 40, n, None, removed=[]),
+    "set in place of a value": lambda core, n: core.replace(n % 40, n, KEEP_TTL, core.find(n % 40)),
+    "set with tags": lambda core, n: core.set(n % 40, n, 9, labels=labels(("red", f"{n % 3}"))),
+    "drop a tag": lambda core, n: (core.drop_tag("red"), core.drain(20, [])),
+    "touch": lambda core, n: core.touch(n % 40, 1 + n % 70),
+    "find": lambda core, n: core.find(3 * (n % 13)),
+    "delete": lambda core, n: core.delete(n % 60, removed=[]),
+    "evict": lambda core, n: core.evict(2, [], size=30),
+    "advance": lambda core, n: core.advance(5, []),
+    "watch": lambda core, n: core.watch(n % 40).close(),
+    "clear": lambda core, n: core.clear() if n % 50 == 0 else core.drain(7),
 }
 
 
 def check(core, clock):
-    """The lock is free, and every entry that is set leaves on time, whatever was interrupted before."""
+    """The lock is free, and every entry that is set leaves on time."""
     helper = start(core.find, "any key")
     join(helper)
     for key in core.keys():
@@ -70,12 +54,8 @@ def check(core, clock):
     assert len(core) == 0
 
 
-def interrupt():
-    raise Interrupted
-
-
-def at_point(run, point, act=interrupt):
-    """Call ``run()``. Call ``act()`` in the core's frames, at the n-th point at which CPython may deliver an exception
+def at_point(run, point, act):
+    """Call ``run()``. Call ``act()`` in the core's frames, at the n-th point at which CPython may look for signals
     or, from 3.12 on, collect garbage.
 
     Such points are the start of a function, after a call, and where a loop goes back. After the return of a function in
@@ -93,31 +73,6 @@ def at_point(run, point, act=interrupt):
         previous[frame] = dis.opname[frame.f_code.co_code[frame.f_lasti]]
 
     run_watched(run, lambda frame: "/wheelcache/core/" in frame.f_code.co_filename, before_instruction)
-
-
-@pytest.mark.parametrize("core_class", ["python"], indirect=True)
-@pytest.mark.parametrize("name", OPERATIONS)
-def test_an_exception_at_any_point_leaves_no_lock_held_and_a_count_off_by_one_at_most(make, clock, name):
-    """No such point lies within the compiled core, whose steps are exact: see ``test_references``."""
-    operation, stored, asked = OPERATIONS[name]
-    core = make(max_entries=50, max_weight=1000, interval=0.02)
-    for point in itertools.count(1):
-        clock.now += 0.3
-        for key in range(0, 40, 3):
-            core.set(key, key, 1 + point % 60, weight=3, labels=labels(("red",) if key % 2 else ()))
-        before = balance(core), requests(core)
-        interrupted = False
-        try:
-            at_point(partial(operation, core, 50 * point), point)
-        except Interrupted:
-            interrupted = True
-        assert balance(core) - before[0] in range(-1, stored + 1)
-        assert requests(core) - before[1] in range(asked + 1)
-        assert len(core) == len(core.scan().step(51)) <= 50
-        assert core.weight == sum(record.weight for record in core.scan().step(51))
-        if not interrupted:
-            break
-    check(core, clock)
 
 
 FINALIZERS = {
@@ -141,7 +96,7 @@ def test_a_finalizer_may_call_the_core_at_any_point_of_a_step(make, clock, name,
     # Any removal rebuilds the table.
     monkeypatch.setattr(entry_map, "SMALL_TABLE", 0)
     monkeypatch.setattr(entry_map, "SHRINK_FACTOR", 1)
-    operation = OPERATIONS[name][0]
+    operation = OPERATIONS[name]
     core = make(max_entries=50, max_weight=1000, interval=0.02)
     # Each point is tried with a third of the finalizers. A step of more points has been round its loops.
     first = 1 + ([*OPERATIONS].index(name) + [*FINALIZERS].index(finalizer)) % 3
@@ -190,33 +145,6 @@ def test_a_reader_never_misses_a_key_that_is_set_over_and_over_and_a_set_finds_t
             done.set()
     assert [reader.result() for reader in readers] == [0, 0]
     assert len(core) == 8
-
-
-def test_threads_together_lose_no_count_and_break_no_bound(make, clock, together, hasty_interpreter):
-    core = make(max_entries=100)
-    rounds = 300
-
-    def work(number):
-        chance = random.Random(number)
-        stored = asked = 0
-        for _ in range(rounds):
-            key = chance.randrange(300)
-            match chance.randrange(5):
-                case 0 | 1:
-                    stored += bool(core.set(key, number, 1 + chance.random()) & STORED)
-                case 2 | 3:
-                    if core.find(key, MISSING) is MISSING:
-                        core.count_miss(key)
-                    asked += 1
-                case _:
-                    core.delete(key)
-            assert len(core) <= 100
-        return stored, asked
-
-    results = together(work)
-    assert balance(core) == sum(stored for stored, _ in results)
-    assert requests(core) == sum(asked for _, asked in results)
-    check(core, clock)
 
 
 def test_a_clock_that_raises_changes_nothing(make, clock):

@@ -49,19 +49,6 @@ class TestDrop:
         assert [key for key, _, _ in removed] == ["key"] * 2
         assert core.drop_tag("red") == 1
 
-    def test_a_step_looks_at_no_more_entries_than_its_budget(self, make):
-        core = make()
-        for key in range(100):
-            core.set(key, key, None, labels=RED)
-        core.drop_tag("red")
-        for _ in range(9):
-            before = len(core)
-            core.advance(10)
-            assert before - len(core) <= 10
-            assert core.next_due == -inf
-        drain_all(core)
-        assert len(core) == 0
-
     @pytest.mark.parametrize("step", ["drain", "advance"])
     def test_the_budget_is_for_detached_dropped_and_expired_entries_together(self, make, clock, step):
         core, removed = make(), []
@@ -122,21 +109,6 @@ class TestDrop:
         advance_all(core)
         assert (len(core), core.next_due) == (1, inf)
 
-    @pytest.mark.parametrize("seconds", [-1000, 1000])
-    def test_a_dropped_entry_leaves_memory_on_another_clock_as_well(self, make, clock, seconds):
-        core = make()
-        core.set("kept", 1, None, labels=RED)
-        core.set("key", 1, None, labels=BLUE)
-        core.drop_tag("blue")
-        drain_all(core)
-        core.set("dropped", 1, None, labels=BLUE)
-        core.drop_tag("blue")
-        now = clock.now + seconds
-        core.use_clock(lambda: now)
-        advance_all(core)
-        assert len(core) == 1
-        assert core.next_due <= now + SWEEP_INTERVAL
-
 
 class TestSet:
     def test_a_set_replaces_the_tags_which_a_scan_shows(self, make):
@@ -152,14 +124,6 @@ class TestSet:
         core.set("key", 3, None)
         assert (core.drop_tag("blue"), core.peek("key").tags) == (0, ())
         assert core.find("key") == 3
-
-    @pytest.mark.parametrize("leave", ["delete", "expire", "evict"])
-    def test_entries_that_have_left_do_not_count(self, make, clock, leave):
-        core = make()
-        core.set("key", 1, 5, labels=RED)
-        clock.now = 10 if leave == "expire" else 1
-        {"delete": lambda: core.delete("key"), "expire": core.advance, "evict": lambda: core.evict(size=0)}[leave]()
-        assert core.drop_tag("red") == 0
 
     @compiled
     @pytest.mark.parametrize("name", [1, b"red", type("Name", (str,), {})("red")])

@@ -1,31 +1,13 @@
 """The timing wheel of the core in Python, stepped by hand and against a sorted list."""
 
-import gc
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from wheelcache import Timer, TimingWheel
-
-
-def check_slots(timers):
-    """Assert that each of these timers is in exactly one slot, and that the slots have no other timers."""
-    left = set(timers)
-    while left:
-        first = left.pop()
-        timer, heads = first.next, 0
-        assert first.prev.next is first
-        while timer is not first:
-            assert timer.prev.next is timer
-            if timer in left:
-                left.remove(timer)
-            else:
-                heads += 1
-            timer = timer.next
-        assert heads == 1
 
 
 def scheduled(wheel, *delays):
@@ -142,11 +124,6 @@ class WheelAgainstAList(RuleBasedStateMachine):
         ticks = [self.wheel.tick_of(timer.due) for timer in out]
         assert ticks == sorted(ticks), "out of order"
 
-    @invariant()
-    def every_timer_is_in_exactly_one_slot(self):
-        if self.wheel:
-            check_slots(self.due)
-
 
 TestWheelAgainstAList = WheelAgainstAList.TestCase
 TestWheelAgainstAList.settings = settings(max_examples=40, stateful_step_count=40)
@@ -154,63 +131,13 @@ TestWheelAgainstAList.settings = settings(max_examples=40, stateful_step_count=4
 
 def test_a_time_beyond_what_floats_can_count_ticks_to_is_filed_and_waits():
     wheel = TimingWheel(0.1, 8, 0.0)
-    (timer,) = scheduled(wheel, 1.7e308)
+    scheduled(wheel, 1.7e308)
     assert wheel.advance(1e7) == []
-    check_slots([timer])
     with pytest.raises(ValueError, match="at which floats can tell intervals of"):
         wheel.advance(0.1 * 2**53)
-
-
-@given(
-    interval=st.one_of(st.sampled_from([0.1, 0.3, 1 / 3, 1e-6, 7.7]), st.floats(1e-6, 100)),
-    origin=st.floats(0, 1e7),
-    tick=st.integers(1, 10**6),
-)
-def test_ticks_and_their_times_agree_however_floats_round(interval, origin, tick):
-    wheel = TimingWheel(interval, 8, origin)
-    time = wheel.time_of(tick)
-    assert wheel.time_of(wheel.tick_of(time) - 1) < time <= wheel.time_of(wheel.tick_of(time))
-    (timer,) = scheduled(wheel, time)
-    while (wake := wheel.next_wake()) != math.inf:
-        before = wheel.tick
-        taken = wheel.advance(wake)
-        assert wheel.tick > before or taken, "no progress"
-    assert timer.prev is None
 
 
 @pytest.mark.parametrize(("interval", "slots"), [(0, 8), (-1, 8), (1e-9, 8), (1, 0), (1, 2.0), (math.nan, 8)])
 def test_a_wheel_of_wrong_arguments_is_an_error_that_names_them(interval, slots):
     with pytest.raises((TypeError, ValueError), match=r"(interval|slots) must be"):
         TimingWheel(interval, slots, 0.0)
-
-
-def test_a_timer_that_a_finalizer_sets_amid_a_turn_is_not_passed_over():
-    wheel = TimingWheel(1.0, 8, 0.0)
-    early, last = Timer(), Timer()
-    wheel.schedule(last, 100.0)
-
-    class Node:
-        def __init__(self):
-            self.node = self
-
-        def __del__(self):
-            wheel.schedule(early, 20.0)
-
-    due, thresholds = [], gc.get_threshold()
-    gc.collect()
-    gc.disable()
-    try:
-        Node()
-        # No list is left to be used again, so the next one is allocated, which starts the collector.
-        kept = [[] for _ in range(500)]
-        gc.set_threshold(1)
-        gc.enable()
-        wheel.advance(99.0, due=due)
-    finally:
-        gc.set_threshold(*thresholds)
-        gc.enable()
-    assert len(kept) == 500
-    gc.collect()
-    wheel.advance(101.0, due=due)
-    assert len(due) == 2
-    assert {*due} == {early, last}

@@ -1,14 +1,11 @@
 """The facade, one promise at a time. ``test_model`` compares its calls with those of a model in random order."""
 
-import resource
 from functools import partial
 from math import inf
 
 import pytest
 
 from tests.engine import invariants
-from tests.engine.loading.harness import Held
-from tests.waiting import PATIENCE
 from wheelcache import Cache, CacheClosed, RemovalCause
 from wheelcache.core.contract import BATCH
 
@@ -204,22 +201,6 @@ def test_the_listener_is_notified_of_every_entry_that_clear_removes(cache, make,
     assert {*removals} == {(key, 1, CLEARED) for key in range(2 * BATCH + 1)}
 
 
-@pytest.mark.alone
-@pytest.mark.compiled
-def test_the_caller_of_clear_does_not_touch_memory_for_each_entry():
-    cache = Cache(max_entries=200_000)
-    cache.set_many(dict.fromkeys(range(200_000)))
-
-    def page_faults():
-        return resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
-
-    before = page_faults()
-    cache.clear()
-    # The table of departed keys has 300 pages, and a batch of random keys touches nearly all of them.
-    assert page_faults() - before < 50
-    assert len(cache) == 0
-
-
 # The end.
 
 
@@ -251,29 +232,3 @@ def test_a_listener_that_closes_a_cache_that_is_being_closed_is_called_once_for_
     cache.set_many(dict.fromkeys(range(5 * BATCH)))
     cache.close()
     assert calls == [5 * BATCH, 0, 1]
-
-
-def test_a_listener_cannot_revive_a_cache_that_closes(make):
-    def listener(key, value, cause):
-        told.append(cause)
-        with pytest.raises(CacheClosed):
-            cache.set("again", 1)
-
-    told = []
-    cache = make(on_removal=listener)
-    cache.set("a", 1)
-    cache.close()
-    assert len(cache) == 0
-    assert told == [CLEARED]
-
-
-@pytest.mark.parametrize("write", [*WRITES, lambda cache, key, value: cache.get_or_load(key, lambda: value)])
-def test_a_write_that_meets_a_closing_raises_and_stores_nothing(make, write, in_thread):
-    weigh = Held(1)
-    cache = make(max_weight=5, weigher=weigh)
-    writing = in_thread(write, cache, "a", 1)
-    assert weigh.is_running()
-    cache.close()
-    weigh.release()
-    assert isinstance(writing.exception(PATIENCE), CacheClosed)
-    assert len(cache) == 0

@@ -1,6 +1,5 @@
 """Forks: before and after the first use, during work, and from a loader."""
 
-import logging
 import threading
 
 import pytest
@@ -9,8 +8,6 @@ from tests.caches import ticking
 from tests.engine import invariants
 from tests.runtime.forks import fork
 from tests.waiting import PATIENCE, join, start, until
-from wheelcache import CacheClosed
-from wheelcache.engine.stats_log import StatsLog
 
 
 @pytest.fixture
@@ -36,19 +33,6 @@ def test_a_child_reads_what_it_inherited_and_expires_and_evicts_on_its_own(make)
 
     assert fork(child)
     assert until(lambda: cache.keys() == ["for ever"] and len(cache) == 1)
-
-
-@pytest.mark.parametrize("write", ["set", "drop"])
-def test_any_write_of_the_child_starts_its_thread(make, write):
-    cache = make()
-    cache.set_many(dict.fromkeys(range(100), 0), ttl=0.3)
-    cache.set("tagged", 1, tags=["tag"])
-
-    def child():
-        cache.set("tagged", 1) if write == "set" else cache.delete_tags("tag")
-        assert until(lambda: len(cache) == (write == "set"))
-
-    assert fork(child)
 
 
 @pytest.mark.deep
@@ -93,43 +77,3 @@ def test_a_child_forked_by_a_loader_loads_for_itself(make, in_thread):
         return "parent's"
 
     assert (cache.get_or_load("k", loader), cache.get("k")) == ("parent's", "parent's")
-
-
-def test_the_line_a_minute_goes_on_in_the_child_with_its_own_figures(make, monkeypatch):
-    lines = []
-
-    class Lines(logging.Handler):
-        def emit(self, record):
-            if record.cache == "logged":
-                lines.append((record.hit, record.miss))
-
-    monkeypatch.setattr(StatsLog, "period", 0.05)
-    cache = make(name="logged")
-    cache.set("a", 1)
-    for _ in range(100):
-        cache.get("a")
-    cache.get_or_load("loaded", int)
-
-    def child():
-        assert (cache.stats().loads, cache.stats().hits, cache.stats().load_buckets.count(0)) == (0, 0, 20)
-        logger = logging.getLogger("wheelcache.stats")
-        logger.addHandler(Lines())
-        logger.setLevel(logging.INFO)
-        cache.get("a")
-        cache.get("b")
-        cache.set("b", 1)
-        assert until(lambda: lines)
-        assert lines[0] == (1, 1)
-
-    assert fork(child)
-
-
-def test_a_closed_cache_is_closed_in_the_child(make):
-    cache = make()
-    cache.close()
-
-    def child():
-        with pytest.raises(CacheClosed):
-            cache.set("a", 1)
-
-    assert fork(child)

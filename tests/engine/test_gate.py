@@ -1,15 +1,10 @@
 """The gate of a cache opens at the first use, and shuts forever when the cache is closed."""
 
-from contextlib import suppress
-
 import pytest
 
-from tests.runtime.interruptions import Delivery, Worker, compiled_core
 from wheelcache.core import CoreClass
 from wheelcache.engine.gate import Gate
 from wheelcache.errors import CacheClosed, Unused
-
-worker = Worker()
 
 
 class Waiting:
@@ -93,27 +88,3 @@ def test_a_cache_that_a_finalizer_closes_while_its_gate_opens_stays_shut():
     with pytest.raises(CacheClosed):
         cache.get("a")
     cache.check_is_closed()
-
-
-def use_if_open(cache):
-    with suppress(CacheClosed):
-        cache.get("a")
-
-
-@compiled_core
-@pytest.mark.parametrize("step", ["first use", "close"])
-def test_an_exception_at_any_point_leaves_a_cache_that_can_be_used_and_closed(step):
-    target, interrupted = 0, True
-    while interrupted:
-        target += 1
-        cache = Waiting()
-        delivery = Delivery(target)
-        interrupted = delivery.run(lambda cache=cache: cache.get("a") if step == "first use" else cache.gate.close())
-        assert worker.does(lambda cache=cache: use_if_open(cache)), delivery.where
-        if step == "first use":
-            cache.gate.open()
-            assert cache.gate.is_in_use(), delivery.where
-            assert cache.begun <= 1, delivery.where
-        cache.gate.close()
-        cache.check_is_closed()
-    assert target > 2

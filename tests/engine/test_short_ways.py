@@ -1,8 +1,6 @@
 """A call takes a short way through the compiled core if nothing but the core is concerned, and otherwise a long one.
 Both have the same results, counts and removals. With a clock of the test, every call takes the long way."""
 
-import gc
-from contextlib import suppress
 from decimal import Decimal
 
 import pytest
@@ -64,39 +62,3 @@ def test_a_call_for_more_keys_than_a_step_takes_has_them_all(count, clock):
     assert (cache.stats().hits, cache.stats().misses) == (2 * count, 1)
     assert cache.delete_many(iter([*values, "missing"])) == count
     assert len(cache) == 0
-
-
-@pytest.mark.usefixtures("small_heap")
-def test_each_value_of_many_stays_with_its_key_if_a_collection_changes_the_dict():
-    cache, values, armed = Cache(), {}, []
-
-    def change(phase, info):
-        if armed and phase == "start":
-            armed.clear()
-            values.clear()
-            values["key 1"] = 1
-
-    thresholds = gc.get_threshold()
-    gc.callbacks.append(change)
-    try:
-        for allocations in range(40):
-            cache.clear()
-            values.update({f"key {number}": number for number in range(900)})
-            gc.disable()
-            # So that none of the lists of the call is one that was kept for reuse.
-            lists = [[] for _ in range(300)]
-            gc.collect()
-            gc.set_threshold(allocations + 1, 10**6, 10**6)
-            armed.append(True)
-            gc.enable()
-            # The long way fails, as iterating a dict does.
-            with suppress(RuntimeError):
-                cache.set_many(values)
-            armed.clear()
-            gc.disable()
-            assert all(key == f"key {value}" for key, value in cache.get_many(cache.keys()).items())
-            del lists
-    finally:
-        gc.callbacks.remove(change)
-        gc.set_threshold(*thresholds)
-        gc.enable()

@@ -5,7 +5,7 @@ The entries of a memoized function are a group, which leaves in the same way as 
 """
 
 import asyncio
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable
 from decimal import Decimal
 from enum import StrEnum
 from functools import partial
@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.engine.loading.harness import Held
-from tests.waiting import PATIENCE, until
-from wheelcache import Cache, RemovalCause
+from tests.waiting import until
+from wheelcache import Cache
 from wheelcache.core.contract import STORED
 from wheelcache.errors import MissingKey
 from wheelcache.runtime.clock import moment
@@ -87,13 +86,6 @@ def test_a_group_counts_the_entries_that_leave_and_those_that_are_stored_later_s
     assert cache.get(("a", 1)) == 2
 
 
-def test_a_set_replaces_the_tags(cache):
-    cache.set("key", 1, tags=("a",))
-    cache.set("key", 2)
-    cache.delete_tags("a")
-    assert cache.get("key") == 2
-
-
 @pytest.mark.parametrize("name", ["a", "#a", "(a", ""])
 def test_a_tag_is_no_group_of_keys(cache, name):
     cache.set((name, 1), 1)
@@ -107,24 +99,6 @@ def test_a_tag_is_no_group_of_keys(cache, name):
 
 class Color(StrEnum):
     RED = "red"
-
-
-class Safe(str):
-    """As Django's SafeString, which templates use."""
-
-    def __str__(self):
-        return self
-
-    def __format__(self, spec):
-        return "otherwise"
-
-
-@pytest.mark.parametrize("tag", [Color.RED, Safe("red")])
-def test_a_tag_may_be_of_a_subclass_of_str(cache, tag):
-    cache.set("one", 1, tags=[tag])
-    cache.set("two", 1, tags=["red"])
-    cache.delete_tags(tag)
-    assert cache.keys() == []
 
 
 @pytest.mark.parametrize(
@@ -165,48 +139,7 @@ def test_a_wrong_tag_drops_none(cache, tags, error):
     assert cache.get("key") == 1
 
 
-def test_any_iterable_will_do_and_64_tags_may_be_given_twice(cache):
-    def generated() -> Iterator[str]:
-        yield "a"
-        yield "a"
-
-    cache.set("generated", 1, tags=generated())
-    for kind in (tuple, set):
-        cache.set(f"{kind}", 1, tags=kind([f"{number}" for number in range(64)]))
-    cache.delete_tags("a", "63")
-    assert cache.keys() == []
-
-
-def test_the_wheel_removes_the_entries_and_notifies_the_listener(cache, clock):
-    removals = []
-    for key in range(3000):
-        cache.set(f"{key}", key, tags=("a", f"{key}"))
-    cache.set("b", 1, tags=("b",))
-    cache.on_removal = lambda *removal: removals.append(removal)
-    cache.delete_tags("a")
-    assert removals == [], "the caller is not kept waiting"
-    clock.advance(1)
-    assert sorted(removals) == sorted((f"{key}", key, RemovalCause.DELETED) for key in range(3000))
-    assert len(cache) == 1
-    assert cache.stats().removals["deleted"] == 3000
-
-
 # Values that are computed while a tag is dropped.
-
-
-def test_a_value_that_is_being_loaded_is_neither_kept_nor_shared_with_later_callers(cache, dropped, in_thread):
-    def load(loader):
-        return in_thread(partial(cache.get_or_load, dropped.key, loader, **dropped.tags))
-
-    old = Held("old")
-    early = load(old)
-    assert old.is_running()
-    dropped.drop(cache)
-    late = load(lambda: "new")
-    old.release()
-    assert early.result(PATIENCE) == "old"
-    assert late.result(PATIENCE) == "new"
-    assert cache.get(dropped.key) == "new"
 
 
 def test_a_refresh_keeps_the_tags(cache, clock):

@@ -1,13 +1,12 @@
 """Many threads at the same time: counters are exact, the bound holds, and no entry is lost."""
 
 import random
-import threading
 
 import pytest
 
 from tests.caches import ticking
 from tests.waiting import until
-from wheelcache import Cache, RemovalCause
+from wheelcache import RemovalCause
 
 pytestmark = pytest.mark.usefixtures("hasty_interpreter")
 
@@ -42,25 +41,3 @@ def test_threads_together_keep_exact_counters_and_the_bound_and_tell_of_every_re
     assert stats.hits > 0
     assert sum(stats.removals.values()) + stats.size == sum(added for _, added in done), "every entry left once"
     assert until(lambda: cache.stats().removals == {cause.value: len(told) for cause, told in causes.items()})
-
-
-def test_clearing_while_others_read_tells_of_every_entry(together, closed):
-    told, is_done = [], threading.Event()
-    cache = closed(Cache(on_removal=lambda key, value, cause: told.append((key, cause))))
-
-    def work(number):
-        if number:
-            while not is_done.is_set():
-                cache.get_many(range(1990, 2000))
-                cache.get(1999)
-            return
-        for _ in range(2):
-            cache.set_many(dict.fromkeys(range(2000), 0))
-            cache.clear()
-            # The wheel thread may have removed some entries, and notifies the listener.
-            assert until(lambda: len(told) == 2000)
-            assert sorted(told, key=lambda each: each[0]) == [(key, RemovalCause.CLEARED) for key in range(2000)]
-            told.clear()
-        is_done.set()
-
-    assert together(work) == [None] * 32

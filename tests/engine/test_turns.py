@@ -2,7 +2,6 @@
 
 from array import array
 from math import inf
-from weakref import ref
 
 import pytest
 from hypothesis import strategies as st
@@ -230,15 +229,6 @@ def test_code_that_a_loader_left_running_leads_nothing_any_longer(turn):
     assert led() == ()
 
 
-def test_a_turn_that_is_closed_is_no_longer_in_the_context(turns):
-    turn = Turn(turns, "k")
-    turns.lead(turn)
-    turn.close()
-    left = ref(turn)
-    del turn
-    assert left() is None
-
-
 @pytest.mark.parametrize("is_dropped", [True, False])
 def test_a_tag_that_was_learned_and_dropped_before_a_waiter_came_keeps_the_value_from_it(turns, is_dropped):
     turn, waiter = Turn(turns, "k"), Turn(turns, "k")
@@ -251,53 +241,11 @@ def test_a_tag_that_was_learned_and_dropped_before_a_waiter_came_keeps_the_value
     assert waiter.result == ((End.AGAIN, None) if is_dropped else (End.VALUE, "loaded"))
 
 
-def test_the_child_of_a_fork_knows_no_turns(turns, turn):
-    turns.after_fork_in_child()
-    assert turns.lead(Turn(turns, "other"))
-    assert turns.open.keys() == {"other"}
-
-
-def test_a_caller_does_not_join_a_turn_whose_end_is_interrupted_at_that_moment(turns, monkeypatch):
-    turn, later = Turn(turns, "k"), Turn(turns, "k")
-    turns.begin(turn)
-    # Made for its first waiter.
-    assert not turn.alarm.is_set
-
-    def interrupted(alarm):
-        raise KeyboardInterrupt
-
-    def end_meanwhile(needed):
-        with monkeypatch.context() as patch:
-            patch.setattr(Alarm, "set", interrupted)
-            with pytest.raises(KeyboardInterrupt):
-                turn.end(End.VALUE, "that nobody waited for")
-        return False
-
-    monkeypatch.setattr("wheelcache.engine.turns._needs_this_thread", end_meanwhile)
-    assert turns.begin(later) is Is.LEADS
-    assert turn.alarm.is_set
-
-
 def queued_turn(turns):
     turn = Turn(turns, "k")
     turn.is_queued = True
     assert turns.claim(turn)
     return turn
-
-
-def test_no_watch_begins_under_the_lock_since_a_finalizer_in_a_step_of_the_core_may_end_a_turn(turns, monkeypatch):
-    begin_watch, is_held = turns.new_watch, []
-
-    def watch(key):
-        is_held.append(turns.lock._is_owned())
-        return begin_watch(key)
-
-    monkeypatch.setattr(turns, "new_watch", watch)
-    turns.begin(Turn(turns, "led"))
-    queued = queued_turn(turns)
-    assert turns.starts(queued)
-    assert queued.watch is not None
-    assert is_held == [False, False]
 
 
 def test_a_queued_turn_gives_way_to_a_caller_that_can_lead(turns):
@@ -339,40 +287,6 @@ def test_a_queued_turn_that_another_process_is_ahead_of_ends_and_computes_nothin
     turns.claims = lambda key: Claim(is_free=False)
     assert not turns.starts(queued)
     assert queued.ended is End.AGAIN
-
-
-def test_a_queued_turn_that_another_caller_has_overtaken_takes_no_claim(turns):
-    turn, asked = queued_turn(turns), []
-    assert turn.withdraw()
-    turns.claims = asked.append
-    assert not turns.starts(turn)
-    assert asked == []
-
-
-def test_a_turn_that_ends_while_it_starts_holds_no_claim_after_its_runner_has_ended_it(turns):
-    turn, claim = queued_turn(turns), Claim()
-
-    def end_meanwhile(key):
-        assert not turn.withdraw()
-        turn.end(End.AGAIN)
-        return claim
-
-    turns.claims = end_meanwhile
-    turns.starts(turn)
-    turn.end(End.AGAIN)
-    assert not claim.is_held
-
-
-def test_a_turn_that_ended_while_it_waited_for_another_process_holds_no_claim_and_begins_nothing(turns, monkeypatch):
-    claim = Claim(is_free=False)
-    turns.claims = lambda key: claim
-    turn = Turn(turns, "k")
-    assert turns.claim(turn)
-    assert turn.is_behind
-    turn.end(End.AGAIN)
-    monkeypatch.setattr(turns, "new_watch", None)
-    turn.stop_waiting()
-    assert not claim.is_held
 
 
 @pytest.mark.parametrize("alarm", [Alarm(), None], ids=["waits", "no wait is possible"])

@@ -5,7 +5,7 @@ from contextvars import Context
 
 import pytest
 
-from tests.fill_waits.callers import get_or_lease, line_up
+from tests.fill_waits.callers import get_or_lease
 from tests.time_travel import FAR, LIBRARIES, real_seconds_for
 from tests.waiting import PATIENCE
 
@@ -21,11 +21,3 @@ def test_a_wait_for_a_lease_ends_and_not_before_its_time(cache, library):
         assert holder.submit(get_or_lease, cache, "a", wait=0.2).result(PATIENCE) is None
         seconds = real_seconds_for(lambda: Context().run(get_or_lease, cache, "a", wait=0.2))
     assert 0.1 < seconds < PATIENCE
-
-
-def test_a_wait_for_a_lease_that_a_freeze_overtakes_ends_with_the_value(cache, thread_callers, library):
-    (asked,) = line_up("a", *thread_callers[:2])
-    with library.freeze(FAR):
-        assert not asked.done()
-        cache.set("a", 1, 300)
-        assert asked.result(PATIENCE) == 1

@@ -5,7 +5,6 @@ tests a thread stops between two of them.
 """
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context
 
 import pytest
@@ -13,7 +12,6 @@ import pytest
 from tests.caches import is_leased
 from tests.fill_waits.callers import MISS, line_up
 from tests.waiting import PATIENCE, until, until_waiting, waiting
-from wheelcache.runtime.request_scope import end_request
 
 
 class Stop:
@@ -100,51 +98,3 @@ def test_a_caller_that_comes_after_a_write_gets_no_value_that_was_stored_before_
     until_waiting()
     late.does(cache.set, "k", "newer")
     assert asked_again.result(PATIENCE) == "newer"
-
-
-def test_a_lease_that_ends_after_a_value_was_set_and_before_it_was_announced_gives_it_to_its_waiters(
-    cache, stop, thread_callers
-):
-    holder, waiter, setter, _ = thread_callers
-    (asked,) = line_up("k", holder, waiter)
-    setting = setter.submit(cache.set, "k", "it")
-    assert stop.reached.wait(PATIENCE)
-    # So only the lease can pass it on.
-    Context().run(cache.delete, "k")
-    holder.does(end_request)
-    assert asked.result(PATIENCE) == "it"
-    stop.go.set()
-    setting.result(PATIENCE)
-
-
-def test_a_value_that_the_holder_finds_is_not_for_a_caller_that_comes_after_its_deletion(cache, thread_callers):
-    """The key was set before the holder got its lease, and deleted after the holder found the value."""
-    finder, late, *_ = thread_callers
-    core = cache._core
-
-    class Finding:
-        """The core, in which another thread writes after each look-up of the finder."""
-
-        def __init__(self):
-            self.writes = [lambda: cache.set("k", "old"), self.delete_before_a_late_caller_asks]
-
-        def __getattr__(self, name):
-            return getattr(core, name)
-
-        def find(self, key, default):
-            found = core.find(key, default)
-            if self.writes:
-                with ThreadPoolExecutor(1) as pool:
-                    pool.submit(self.writes.pop(0)).result(PATIENCE)
-            return found
-
-        def delete_before_a_late_caller_asks(self):
-            assert cache.delete("k")
-            self.asked = late.asks("k")
-            assert until(lambda: self.asked.done() or waiting() == 1)
-
-    finding = Finding()
-    cache.engine.core = lambda: finding
-    assert finder.gets("k") == "old"
-    assert finding.asked.result(PATIENCE) == MISS
-    assert late.does(is_leased, cache, "k")

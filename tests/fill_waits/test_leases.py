@@ -4,10 +4,7 @@
 """
 
 import asyncio
-import gc
 import threading
-import weakref
-from collections import Counter
 
 import pytest
 
@@ -20,26 +17,6 @@ from wheelcache.fill_waits.leased_reads import LeasedReads
 from wheelcache.runtime.request_scope import end_request
 
 # A set.
-
-FILLS = {
-    "set": lambda cache: cache.set("k", "it"),
-    "add": lambda cache: cache.add("k", "it"),
-    "set_many": lambda cache: cache.set_many({"j": 0, "k": "it"}),
-    "get_or_load": lambda cache: cache.get_or_load("k", lambda: "it", 5, grace=5),
-    "in a loader": lambda cache: cache.memoize(key=lambda: 1)(lambda: cache.set("k", "it"))(),
-    "elsewhere": lambda cache: LeasedReads(cache.engine).fill("k")("it", ()),
-}
-
-
-@pytest.mark.pairs(full="callers")
-@pytest.mark.parametrize("fill", FILLS.values(), ids=FILLS)
-@pytest.mark.parametrize("by", ["holder", "another caller"])
-def test_every_way_to_store_a_value_wakes_all_waiters(cache, callers, fill, by):
-    holder, first, second, another, *_ = callers
-    asked = line_up("k", holder, first, second)
-    (holder if by == "holder" else another).does(fill, cache)
-    assert [each.result(PATIENCE) for each in asked] == ["it", "it"]
-    assert is_free(cache, "k")
 
 
 OVERTAKING = {
@@ -61,76 +38,7 @@ def test_a_value_that_was_read_elsewhere_before_a_write_reaches_no_waiter(cache,
     assert asked.result(PATIENCE) == MISS
 
 
-def test_a_value_from_elsewhere_is_for_callers_that_waited_when_it_was_read(cache, thread_callers):
-    holder, waiter, *_ = thread_callers
-    fill = LeasedReads(cache.engine).fill("k")
-    (asked,) = line_up("k", holder, waiter)
-    fill("from before the lease", ())
-    assert not asked.done()
-    holder.does(cache.set, "k", "it")
-    assert asked.result(PATIENCE) == "it"
-
-
-@pytest.mark.pairs(full="callers", of="value")
-@pytest.mark.parametrize("value", [None, 0, "", [1]], ids=repr)
-def test_waiters_get_the_very_value_even_if_it_is_too_heavy_to_be_stored(make, callers, value):
-    cache = make(max_weight=1, weigher=lambda key, value: 2)
-    holder, other, *_ = callers
-    (asked,) = line_up("k", holder, other, cache=cache)
-    assert holder.does(cache.set, "k", value) is False
-    assert asked.result(PATIENCE) is value
-    assert is_free(cache, "k")
-
-
-def test_a_value_lives_no_longer_than_its_entry_and_the_callers_that_got_it(cache, thread_callers):
-    class Value:
-        pass
-
-    holder, other, *_ = thread_callers
-    (asked,) = line_up("k", holder, other)
-    gone = weakref.ref(value := Value())
-    holder.does(cache.set, "k", value)
-    assert asked.result(PATIENCE) is value
-    del value, asked
-    for caller in (holder, other):
-        caller.does(cache.delete, "k")
-        caller.does(gc.collect)
-    assert until(lambda: gone() is None)
-
-
 # A lease that ends without a set.
-
-ENDS = {
-    "delete": lambda cache, holder: holder.does(cache.delete, "k"),
-    "delete_many": lambda cache, holder: holder.does(cache.delete_many, ["k"]),
-    "pop": lambda cache, holder: holder.does(cache.pop, "k", None),
-    "clear": lambda cache, holder: holder.does(cache.clear),
-    "the request ends": lambda cache, holder: holder.does(end_request),
-    "the caller ends": lambda cache, holder: holder.ends(),
-    "the time is over": lambda cache, holder: None,
-}
-
-
-@pytest.mark.pairs(full="callers", of="end")
-@pytest.mark.parametrize("end", ENDS)
-def test_when_the_holder_gives_up_exactly_one_waiter_gets_the_lease_and_the_rest_wait_for_it(cache, callers, end):
-    holder, *others = callers
-    get_or_lease(cache, "theirs", wait=LONG)
-    assert holder.gets("k", wait=SHORT if end == "the time is over" else LONG) == MISS
-    asked = [other.asks("k") for other in others]
-    if end != "the time is over":
-        until_waiting(5)
-    ENDS[end](cache, holder)
-    until_waiting(4)
-    assert until(lambda: any(each.done() for each in asked))
-    (heir,) = (other for other, each in zip(others, asked, strict=True) if each.done())
-    assert heir.does(is_leased, cache, "k")
-    # A holder like any.
-    assert heir.gets("theirs") == MISS
-    assert not heir.does(is_leased, cache, "theirs")
-    heir.does(cache.set, "k", "it")
-    assert Counter(each.result(PATIENCE) for each in asked) == {MISS: 1, "it": 4}
-    assert is_free(cache, "k")
 
 
 def test_a_delete_by_the_holder_gives_up_its_lease(cache):
@@ -251,26 +159,6 @@ def test_a_refresh_in_the_background_acts_for_no_caller(make, clock):
 # Reads that take no lease, and counts.
 
 
-def test_calls_that_fill_nothing_and_hits_take_no_lease_and_wait_for_none(cache, callers):
-    looker, holder, *_ = callers
-
-    def look():
-        assert cache.get("k", MISS) == cache.pop("k", MISS) == MISS
-        assert cache.get_many(["k", "j"]) == {}
-        assert not cache.touch("k")
-        with pytest.raises(KeyError):
-            cache.incr("k")
-        assert not is_leased(cache, "k")
-
-    looker.does(look)
-    holder.gets("k")
-    looker.does(look)
-    assert holder.does(is_leased, cache, "k")
-    cache.set("hit", 1)
-    assert looker.gets("hit") == 1
-    assert not looker.does(is_leased, cache, "hit")
-
-
 def test_hits_misses_and_coalesced_are_exact(cache, callers):
     def counted():
         stats = cache.stats()
@@ -311,27 +199,6 @@ def stop_the_loop(running_loop):
         return go.set
 
     return stop
-
-
-REMOVALS = {
-    "evicted": lambda cache, clock: cache.engine.evict_to(0),
-    "expired": lambda cache, clock: clock.advance(5),
-    "deleted": lambda cache, clock: cache.delete("k"),
-}
-
-
-@pytest.mark.parametrize("remove", REMOVALS.values(), ids=REMOVALS)
-def test_waiters_get_a_value_that_is_gone_before_they_run(make, clock, make_caller, stop_the_loop, remove):
-    cache = make(clock=clock)
-    get_or_lease(cache, "k", wait=LONG)
-    asked = make_caller("tasks", cache).asks("k")
-    until_waiting()
-    go_on = stop_the_loop()
-    cache.set("k", "it", ttl=1)
-    remove(cache, clock)
-    assert "k" not in cache
-    go_on()
-    assert asked.result(PATIENCE) == "it"
 
 
 @pytest.mark.parametrize(("outcome", "expected"), [("lease", MISS), ("value", "it"), ("next lease", "it")])

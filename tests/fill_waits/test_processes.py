@@ -1,4 +1,4 @@
-"""Leases at signals and other exceptions, forks and exits, and under gevent."""
+"""Leases at signals and other exceptions, and forks."""
 
 import signal
 import threading
@@ -7,7 +7,6 @@ from itertools import count
 
 import pytest
 
-from tests import scripts
 from tests.caches import is_leased
 from tests.fill_waits.callers import LONG, MISS, get_or_lease, line_up
 from tests.runtime.forks import fork
@@ -97,61 +96,3 @@ def test_a_child_of_a_fork_has_no_lease_and_no_waiter_of_its_parent(cache, threa
     assert fork(child)
     assert is_leased(cache, "mine")
     assert not asked.done()
-
-
-def run(script):
-    return scripts.run(script, options=("-W", "ignore")).split()
-
-
-@pytest.mark.deep
-def test_an_interpreter_exits_without_a_word_while_leases_are_held_and_waited_for():
-    assert (
-        run("""
-        import asyncio, threading
-        from tests.waiting import until_waiting
-        from tests.fill_waits.callers import aget_or_lease, get_or_lease
-        from wheelcache import Cache
-        cache = Cache()
-        get_or_lease(cache, "k", wait=50)
-        threading.Thread(target=get_or_lease, args=[cache, "k"], kwargs={"wait": 50}, daemon=True).start()
-        until_waiting(1)
-        loop = asyncio.new_event_loop()
-        loop.run_until_complete(loop.create_task(aget_or_lease(cache, "loop", wait=50)))
-        """)
-        == []
-    )
-
-
-@pytest.mark.deep
-def test_greenlets_are_callers_of_their_own_and_wait_without_stopping_the_others():
-    pytest.importorskip("gevent")
-    assert run("""
-        from gevent import monkey
-        monkey.patch_all()
-        import gevent
-        from tests.fill_waits.callers import get_or_lease
-        from wheelcache import Cache
-
-        cache = Cache()
-        get_or_lease(cache, "before", wait=50)
-        computed = []
-
-        def request():
-            if get_or_lease(cache, "k", wait=50) is None:
-                computed.append(1)
-                gevent.idle()
-                cache.set("k", "it")
-
-        with gevent.Timeout(20):
-            gevent.joinall([gevent.spawn(request) for _ in range(10)], raise_error=True)
-            holder = gevent.spawn(lambda: (get_or_lease(cache, "i", wait=50), gevent.sleep(50)))
-            gevent.idle()
-            waiters = [gevent.spawn(get_or_lease, cache, "i", wait=50) for _ in range(2)]
-            gevent.idle()
-            # The lease of a dead greenlet is over, and one that has left receives none.
-            waiters[0].kill()
-            holder.kill()
-            del holder
-            print(waiters[1].get())
-        print(len(computed))
-        """) == ["None", "1"]

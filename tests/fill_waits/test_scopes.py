@@ -1,22 +1,10 @@
 """The task, thread or context that has a lease, the code that acts for it, and the leases that end with it."""
 
 import asyncio
-import contextvars
-import gc
-
-import pytest
 
 from tests.caches import is_leased
-from tests.fill_waits.callers import LONG, MISS, aget_or_lease, get_or_lease, in_a_thread, is_free
+from tests.fill_waits.callers import LONG, MISS, aget_or_lease, get_or_lease
 from tests.waiting import PATIENCE, auntil_waiting
-from wheelcache.runtime.request_scope import RequestScope
-
-
-async def soon(condition):
-    """Wait as ``until`` does, in a coroutine, while other tasks run."""
-    async with asyncio.timeout(PATIENCE):
-        while not condition():
-            await asyncio.sleep(0)
 
 
 def ask(cache, key="k"):
@@ -24,16 +12,14 @@ def ask(cache, key="k"):
     return asyncio.create_task(aget_or_lease(cache, key, MISS, wait=LONG))
 
 
-async def hold(cache, then=None, outcome=None):
-    """Start a task that has the lease on "k" until the event ``then``, or forever, and ends with ``outcome``."""
+async def hold(cache, then):
+    """Start a task that has the lease on "k" until the event ``then``."""
     held = asyncio.Event()
 
     async def request():
         assert await aget_or_lease(cache, "k", MISS, wait=LONG) == MISS
         held.set()
-        await (asyncio.Event() if then is None else then).wait()
-        if outcome is not None:
-            raise outcome
+        await then.wait()
 
     task = asyncio.create_task(request())
     await held.wait()
@@ -46,11 +32,6 @@ def run(main, *args):
             return await main(*args)
 
     return asyncio.run(in_time())
-
-
-def scopes():
-    gc.collect()
-    return sum(type(each) is RequestScope for each in gc.get_objects())
 
 
 # Parents and children.
@@ -100,67 +81,7 @@ def test_a_child_task_acts_for_the_tasks_that_started_it(cache, thread_callers):
     run(main)
 
 
-def test_a_child_task_that_survives_its_parent_is_on_its_own(cache):
-    async def main():
-        go = asyncio.Event()
-
-        async def parent():
-            await aget_or_lease(cache, "parent's", wait=LONG)
-            return asyncio.create_task(child())
-
-        async def child():
-            await go.wait()
-            return await aget_or_lease(cache, "k", MISS, wait=LONG)
-
-        orphan = await asyncio.create_task(parent())
-        await soon(lambda: is_free(cache, "parent's"))
-        assert await aget_or_lease(cache, "k", MISS, wait=LONG) == MISS
-        go.set()
-        await auntil_waiting()
-        cache.set("k", "it")
-        assert await orphan == "it"
-
-    run(main)
-
-
-def test_tasks_that_start_one_another_for_ever_keep_nothing_of_those_that_are_over(cache):
-    async def main():
-        done = asyncio.get_running_loop().create_future()
-
-        async def generation(number):
-            await aget_or_lease(cache, number % 10, wait=LONG)
-            if number == 300:
-                done.set_result(scopes())
-            else:
-                tasks.append(asyncio.create_task(generation(number + 1)))
-                # The child begins while this one runs.
-                await asyncio.sleep(0)
-            tasks.pop(0)
-
-        before = scopes()
-        tasks = [asyncio.create_task(generation(0))]
-        return await done - before
-
-    assert run(main) < 10
-    assert is_free(cache, *range(10))
-
-
 # The end of a task, a loop, a context.
-
-
-@pytest.mark.parametrize("how", [None, LookupError(), "cancelled"])
-def test_the_end_of_a_task_is_the_end_of_its_leases(cache, how):
-    async def main():
-        go = asyncio.Event()
-        holder = await hold(cache, then=go, outcome=how if how != "cancelled" else None)
-        other = ask(cache)
-        await auntil_waiting()
-        go.set() if how != "cancelled" else holder.cancel()
-        await asyncio.gather(holder, return_exceptions=True)
-        return await other
-
-    assert run(main) == MISS
-    assert is_free(cache, "k")
 
 
 # Blocking calls in the thread of an event loop, and threads that run code of a task.
@@ -174,18 +95,6 @@ def test_a_sync_get_while_an_event_loop_runs_in_its_thread_never_waits(cache, th
         called = asyncio.get_running_loop().create_future()
         asyncio.get_running_loop().call_soon(lambda: called.set_result(get_or_lease(cache, "k", MISS, wait=LONG)))
         assert await called == MISS
-
-    run(main)
-
-
-def test_a_sync_get_in_a_task_takes_the_lease_for_the_task(cache):
-    async def request():
-        assert get_or_lease(cache, "k", MISS, wait=LONG) == MISS
-        assert is_leased(cache, "k")
-
-    async def main():
-        await asyncio.create_task(request())
-        await soon(lambda: is_free(cache, "k"))
 
     run(main)
 
@@ -206,26 +115,3 @@ def test_what_a_task_hands_to_a_thread_acts_for_the_task(cache, thread_callers):
         return await asyncio.wrap_future(asked)
 
     assert run(main) == "it"
-
-
-def test_a_thread_that_gets_its_contexts_back_from_tasks_keeps_no_scopes_and_never_waits_for_itself(cache):
-    """As the thread of a WSGI server whose views use asgiref's async_to_sync, which copies the context variables of
-    the coroutine to its caller. Each scope would make the next calls slower."""
-
-    async def request():
-        await aget_or_lease(cache, "of a task", wait=LONG)
-        return contextvars.copy_context()
-
-    def thread():
-        for number in range(100):
-            for variable, value in run(request).items():
-                variable.set(value)
-            key = number % 10
-            assert get_or_lease(cache, key, MISS, wait=LONG) == MISS
-            assert asyncio.run(aget_or_lease(cache, key, MISS, wait=LONG)) == MISS
-            assert is_leased(cache, key)
-            if number == 10:
-                before = scopes()
-        return scopes() - before
-
-    assert in_a_thread(thread) <= 1

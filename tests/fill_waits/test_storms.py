@@ -3,13 +3,11 @@
 import asyncio
 import contextvars
 import gc
-import threading
 import weakref
 
 from tests.caches import is_leased
-from tests.fill_waits.callers import LONG, MISS, aget_or_lease, get_or_lease, in_a_thread, is_free
-from tests.waiting import PATIENCE, THREADS, until_waiting, waiting
-from wheelcache import Cache
+from tests.fill_waits.callers import LONG, MISS, aget_or_lease, get_or_lease, is_free
+from tests.waiting import THREADS
 from wheelcache.runtime.request_scope import end_request
 
 LEASES_AT_MOST = 1024
@@ -59,66 +57,6 @@ def test_no_lease_is_left_and_no_waiter_lost_after_a_storm_of_everything(cache, 
     assert is_free(cache, *range(8))
 
 
-def test_a_finalizer_that_runs_amid_a_write_never_waits(make, clock, thread_callers):
-    """The garbage collector runs it, perhaps under the cache's lock: then no set could end the wait."""
-    cache = make(clock=clock)
-    holder, writer, *_ = thread_callers
-    for key in range(LEASES_AT_MOST):
-        holder.gets(("leased", key), cache=cache)
-    found = []
-    writing = None
-
-    class Garbage:
-        def __init__(self):
-            self.me = self
-
-        def __del__(self):
-            if threading.get_ident() == writing and len(found) < LEASES_AT_MOST:
-                found.append(get_or_lease(cache, ("leased", len(found)), MISS, wait=PATIENCE))
-                # For the next collection, wherever that begins.
-                Garbage()
-
-    def write():
-        nonlocal writing
-        gc.set_threshold(1)
-        writing = threading.get_ident()
-        Garbage()
-        for number in range(200):
-            cache.set(number, number, ttl=LONG)
-        writing = None
-
-    before = gc.get_threshold()
-    work = writer.submit(write)
-    try:
-        while not work.done():
-            if waiting():
-                # Outside of the cache's steps it may wait, since other threads can set the key.
-                in_a_thread(cache.set, ("leased", len(found)), "it")
-        work.result()
-    finally:
-        gc.set_threshold(*before)
-        cache.close()
-    assert found
-    assert set(found) <= {MISS, "it"}
-
-
-def test_a_context_in_a_circle_of_garbage_passes_on_when_it_is_collected(cache, thread_callers):
-    gc.collect()
-
-    class Circle:
-        def __init__(self):
-            self.me = self
-            self.context = contextvars.Context()
-
-    circle = Circle()
-    circle.context.run(get_or_lease, cache, "k", wait=LONG)
-    asked = thread_callers[0].asks("k")
-    until_waiting()
-    del circle
-    gc.collect()
-    assert asked.result(PATIENCE) == MISS
-
-
 # Bounds.
 
 
@@ -155,16 +93,3 @@ def test_leases_that_timed_out_take_no_memory_though_their_keys_are_never_asked_
         keys.add(key := Key())
         contexts[number % 10].run(get_or_lease, cache, key, wait=0.5)
     assert 490 < len(keys) < 510
-
-
-def test_requests_that_never_end_leave_no_lease_and_keep_no_closed_cache(cache):
-    for key in range(LEASES_AT_MOST):
-        contextvars.Context().run(get_or_lease, cache, key, wait=LONG)
-    assert is_free(cache, *range(LEASES_AT_MOST))
-    closed = Cache()
-    get_or_lease(closed, "k", wait=LONG)
-    closed.close()
-    gone = weakref.ref(closed)
-    del closed
-    gc.collect()
-    assert gone() is None

@@ -8,22 +8,15 @@ the database. All calls are timed by the clock of the machine, by which also the
   begins later may return it.
 - After a ``set`` without a TTL has returned, no later call may miss the key, unless a call that may remove it, or a new
   file, comes after the beginning of the ``set``.
-- Of the calls of ``incr`` that return the same number, and of the calls of ``add`` that store the same key, there is
-  one for each file.
 - No call takes longer than a second, unless its own process, or that of the loader that it waits for, was stopped.
-
-``python -m tests.host_cache.linearizability 60`` prints the figures of a run of 60 seconds.
 """
 
-import json
 import mmap
 import random
-import sys
 import tempfile
 import time
 from bisect import bisect_left
 from collections import defaultdict
-from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import accumulate
 from math import inf
@@ -34,9 +27,8 @@ from wheelcache.host_cache.place import EPOCH, Place
 from wheelcache.runtime.clock import moment
 
 KEYS = 4
-COUNTERS = 2
 PROCESSES = 8
-READ, SET, REMOVE, INCREMENT, ADD, OTHER, LOAD = range(7)
+READ, SET, REMOVE, OTHER, LOAD = range(5)
 FIELDS = 6
 """The format of a record: kind, key, version, start, end (0 if the process was killed before), epoch of the file."""
 
@@ -65,7 +57,7 @@ class Caller:
 
     def work(self, until):
         calls = [*[self.get] * 8, *[self.load] * 6, self.set, self.set, self.set_for_short, self.touch, self.delete]
-        calls += [self.delete_tag, self.set_many, self.get_many, *[self.incr] * 2, *[self.add] * 2]
+        calls += [self.delete_tag, self.set_many, self.get_many]
         while moment() < until and self.count < MOST_RECORDS:
             if self.random.random() < 0.0005:
                 self.clear()
@@ -157,22 +149,6 @@ class Caller:
         self.cache.clear()
         self.end(at)
 
-    def incr(self):
-        counter = self.random.randrange(COUNTERS)
-        at = self.begin(INCREMENT, counter, -1)
-        found = -1
-        with suppress(KeyError):
-            found = self.cache.incr(f"counter {counter}")
-        self.end(at, found)
-        if found < 0:
-            self.cache.add(f"counter {counter}", 0, None)
-
-    def add(self):
-        # All processes try to add the same few keys, one after the other.
-        number = moment() // 10**7
-        at = self.begin(ADD, 0, -1)
-        self.end(at, number if self.cache.add(f"lock {number}", 1, 60) else -1)
-
 
 @dataclass
 class Run:
@@ -245,7 +221,7 @@ def _collect(done, records, number, killed):
 
 
 def check(done):
-    """Return the number of calls, the faults, and the longest wait in seconds."""
+    """Return the number of calls, and the faults."""
     faults, of_kind = [], defaultdict(list)
     for call in done.calls:
         of_kind[call[0], call[1]].append(call)
@@ -264,32 +240,16 @@ def check(done):
         sets, removals, reads = of_kind[SET, key], of_kind[REMOVE, key], of_kind[READ, key] + of_kind[LOAD, key]
         _check_outdated(key, sets + removals, reads, faults)
         _check_lost(key, sets, removals + of_kind[OTHER, key] + clears, reads, new_file, faults)
-    for kind, name in ((INCREMENT, "incr"), (ADD, "add")):
-        for number in range(COUNTERS):
-            before = {}
-            for _, _, result, start, end, _, _ in sorted(of_kind[kind, number], key=lambda call: call[3]):
-                if result < 0 or end == inf:
-                    continue
-                if result in before:
-                    first, last = before[result]
-                    # Any of the two may have come first.
-                    if not new_file(first, max(last, end)):
-                        faults.append(f"{name} {number}: {result} from {first} to {last} and from {start} to {end}")
-                before[result] = start, end
-    longest = 0.0
     stops = defaultdict(list)
     for number, start, end in done.stops:
         stops[number].append((start, end))
     for kind, key, _, start, end, _, number in done.calls:
-        wait = (end - start) / SECOND
-        if kind == LOAD:
-            # The caller may wait for a loader in a process that is stopped.
-            wait -= LONGEST_STOP
-        if wait > longest and end < inf and not any(first < end and start < last for first, last in stops[number]):
-            longest = wait
-            if wait > MOST_WAIT:
-                faults.append(f"a wait of {wait:.1f} s: kind {kind}, key {key}, from {start}")
-    return len(done.calls), faults, longest
+        # The caller of a load may wait for a loader in a process that is stopped.
+        wait = (end - start) / SECOND - (LONGEST_STOP if kind == LOAD else 0)
+        is_stopped = any(first < end and start < last for first, last in stops[number])
+        if MOST_WAIT < wait < inf and not is_stopped:
+            faults.append(f"a wait of {wait:.1f} s: kind {kind}, key {key}, from {start}")
+    return len(done.calls), faults
 
 
 def _check_outdated(key, writes, reads, faults):
@@ -320,18 +280,3 @@ def _check_lost(key, sets, removals, reads, new_file, faults):
         before = bisect_left(starts, end)
         if not before or latest[before - 1] < newest:
             faults.append(f"lost: key {key}, set at {newest}, missed by {number} from {start} to {end}")
-
-
-def main(seconds):
-    done = run(float(seconds), 30)
-    calls, faults, longest = check(done)
-    kinds = {
-        kind: sum(fault.startswith(kind) for fault in faults) for kind in ("outdated", "lost", "incr", "add", "a wait")
-    }
-    figures = {"calls": calls, "kills": done.kills, "stops": len(done.stops), "files": len(done.epochs)}
-    print(json.dumps({**figures, "faults": kinds, "longest wait in s": round(longest, 3)}))
-    print(*faults[:20], *sorted(set(done.events)), sep="\n")
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -13,7 +13,6 @@ import flask
 import flask_caching
 import pytest
 
-from tests import scripts
 from tests.backends.adapter import names
 from tests.django_backend.configured import assert_warns_beside_options, assert_warns_of_one_store, host, warnings_for
 from tests.host_cache.adapters import OnDjangoHost, OnFlaskHost
@@ -73,55 +72,6 @@ def test_other_names_and_folders_have_entries_of_their_own(adapter, tmp_path):
     caches = [adapter.make(name), adapter.make(next(names)), adapter.at(tmp_path / "a"), adapter.at(tmp_path / "b")]
     caches[0].set("k", 1)
     assert [cache.get("k") for cache in caches] == [1, None, None, None]
-
-
-MEMOIZED = {
-    "django": """
-import sys, django
-from django.conf import settings
-host = {"BACKEND": "wheelcache.django_backend.HostCache", "LOCATION": sys.argv[1]}
-caches = {"default": {**host, "OPTIONS": {"FIGURES_DIR": None}}}
-settings.configure(CACHES=caches, INSTALLED_APPS=["wheelcache.django_backend"])
-django.setup()
-from wheelcache.django_backend import memoize
-memoize = memoize(60)
-""",
-    "flask": """
-import sys, flask, flask_caching
-app, options = flask.Flask("site"), {"location": sys.argv[1], "figures_dir": None}
-config = {"CACHE_TYPE": "wheelcache.flask_backend.HostCache", "CACHE_OPTIONS": options}
-memoize = flask_caching.Cache(app, config=config).memoize(60)
-app.app_context().push()
-""",
-}
-
-MODULE = """
-runs = []
-def double(number, *, text):
-    runs.append(number)
-    return [2 * number]
-"""
-
-DOUBLED = """
-sys.path.append(sys.argv[2])
-import doubled
-double = memoize(doubled.double)
-assert [double(number, text="é") for number in (1, 2)] == [[2], [4]]
-print(doubled.runs)
-"""
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize("framework", MEMOIZED)
-def test_processes_with_other_hashes_share_the_values_of_memoized_functions(framework, tmp_path, monkeypatch):
-    # In a process of pytest-xdist, each process of a site has entries of its own.
-    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
-    (tmp_path / "doubled.py").write_text(MODULE)
-    found = []
-    for seed in "12":
-        monkeypatch.setenv("PYTHONHASHSEED", seed)
-        found.append(scripts.run(MEMOIZED[framework] + DOUBLED, tmp_path / "cache", tmp_path).strip())
-    assert found == ["[1, 2]", "[]"]
 
 
 # Start-up.
@@ -196,22 +146,6 @@ def test_nothing_is_created_before_the_first_use_which_may_be_a_read(adapter, tm
     assert not (tmp_path / "cache").exists()
     adapter.at(tmp_path / "cache", max_size=MIB).set("key", "value")
     assert reader.get("key") == "value"
-
-
-def test_the_error_about_a_value_that_cannot_be_pickled_names_the_key(adapter):
-    cache = adapter.make()
-    module = print.__self__
-    for store in (
-        lambda: cache.set("broken", module),
-        lambda: cache.backend.set("broken", module, tags=["tag"]),
-        lambda: cache.add("broken", module),
-        lambda: cache.set_many({"broken": module}),
-        lambda: cache.load("broken", lambda: module),
-    ):
-        with pytest.raises(TypeError, match="cannot pickle 'module' object") as caught:
-            store()
-        assert "broken" in caught.value.__notes__[0]
-    assert cache.get("broken") is None
 
 
 # What only one framework has.

@@ -1,7 +1,6 @@
 """Of the processes that miss a key, one computes its value, and the others wait: also if that process ends."""
 
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -11,10 +10,9 @@ from tests.scripts import start
 from tests.waiting import PATIENCE, until
 from wheelcache.host_cache import claims
 from wheelcache.host_cache import statements as sql
-from wheelcache.host_cache.claims import Claims, LockFile
+from wheelcache.host_cache.claims import Claims
 from wheelcache.host_cache.host_file import HostFile
 from wheelcache.host_cache.place import Place
-from wheelcache.runtime.worker_pool import REFRESHES
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has these locks")
 
@@ -170,20 +168,6 @@ def test_a_greenlet_that_waits_for_another_process_blocks_no_other_one(view, fol
 # In one process.
 
 
-def test_a_claim_that_another_thread_releases_while_it_is_refused_is_no_error(folder, monkeypatch):
-    first, second = (Claims(HostFile(lambda: Place(folder), sql.schema(1 << 20, 10), "", bool)) for _ in range(2))
-    assert first.on("key").take()
-    claim, lock = second.on("key"), LockFile.lock
-
-    def lock_while_another_thread_releases(file, place, *, wait):
-        is_locked = lock(file, place, wait=wait)
-        claim.release()
-        return is_locked
-
-    monkeypatch.setattr(LockFile, "lock", lock_while_another_thread_releases)
-    assert not claim.take()
-
-
 def test_keys_have_claims_of_their_own_and_a_wait_leaves_no_descriptor(folder):
     first, second = (Claims(HostFile(lambda: Place(folder), sql.schema(1 << 20, 10), "", bool)) for _ in range(2))
     assert [first.on(key).take() for key in ("a", "b", ("a",))] == [True] * 3
@@ -219,31 +203,3 @@ def test_at_most_so_many_threads_wait_for_claims(folder, monkeypatch, most):
     for each in held:
         each.release()
     assert all(alarm.wait(PATIENCE) for alarm in waiting if alarm)
-
-
-def test_a_refresh_that_another_caller_has_overtaken_leaves_its_claim(view, clock, in_thread):
-    one, other = view(), view()
-    busy = [f"busy {number}" for number in range(REFRESHES)]
-    for key in (*busy, "key"):
-        one.get_or_load(key, lambda: "old", 1, grace=100)
-    clock.advance(2)
-    are_released, is_computing, ends = threading.Event(), threading.Event(), threading.Event()
-
-    def loader():
-        is_computing.set()
-        assert ends.wait(PATIENCE)
-        return "computed"
-
-    # No thread is free for the refresh of the key.
-    for key in busy:
-        assert one.get_or_load(key, lambda: are_released.wait(PATIENCE) and None, 1, grace=100) == "old"
-    assert one.get_or_load("key", lambda: "refreshed", 1, grace=100) == "old"
-    overtaking = in_thread(one.get_or_load, "key", loader)
-    assert is_computing.wait(PATIENCE)
-    are_released.set()
-    assert until(lambda: one.get_many(busy).keys() == {*busy})
-    waiting = in_thread(other.get_or_load, "key", lambda: "computed twice")
-    with pytest.raises(TimeoutError):
-        waiting.result(0.2)
-    ends.set()
-    assert overtaking.result(PATIENCE) == waiting.result(PATIENCE) == "computed"

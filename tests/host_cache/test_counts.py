@@ -7,7 +7,6 @@ import pytest
 pytestmark = pytest.mark.deep
 
 PROCESSES = 8
-KEYS = 100
 
 
 @pytest.fixture
@@ -30,54 +29,3 @@ def test_counters_are_exact_and_one_process_wins_each_contest_for_a_lock(workers
     won = together(workers, f"[number for number in range({count}) if cache.add(f'lock {{number}}', 1, None)]")
     assert Counter(number for each in won for number in each) == Counter(range(count))
     assert together(workers, "events") == [[]] * PROCESSES
-
-
-LOAD = f"""
-import random
-from concurrent.futures import ThreadPoolExecutor
-
-computed = []
-
-def load(number):
-    def loader():
-        computed.append(number)
-        time.sleep(0.05)
-        return number
-
-    return cache.get_or_load(f"key {{number}}", loader, None)
-
-def work(_):
-    numbers = random.sample(range({KEYS}), {KEYS})
-    return [load(number) for number in numbers] == numbers
-
-def load_all():
-    with ThreadPoolExecutor(4) as pool:
-        assert all(pool.map(work, range(4)))
-    return computed
-"""
-
-
-def test_each_missing_key_is_computed_once_and_no_more_after_a_restart_of_all_processes(workers, worker):
-    together(workers, LOAD)
-    computed = together(workers, "load_all()")
-    assert Counter(number for each in computed for number in each) == Counter(range(KEYS))
-    # Half of them end by themselves, and the others are killed. A later worker begins before the last one has ended.
-    later = []
-    for number, each in enumerate(workers):
-        (each.end if number % 2 else each.kill)()
-        later.append(worker())
-    together(later, LOAD)
-    assert together(later, "load_all()") == [[]] * PROCESSES
-
-
-def test_others_compute_the_keys_of_killed_processes_once(workers):
-    together(workers, LOAD)
-    for each in workers:
-        each.send("load_all()")
-    for killed in workers[:3]:
-        with pytest.raises(AssertionError, match="not answered"):
-            workers[-1].answer(0.05)
-        killed.kill()
-    computed = Counter(number for each in workers[3:] for number in each.answer())
-    assert set(computed.values()) == {1}
-    assert workers[-1](f"[cache.get(f'key {{number}}') for number in range({KEYS})]") == list(range(KEYS))

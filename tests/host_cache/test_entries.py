@@ -8,7 +8,6 @@ import pytest
 from benchmarks.policy import LruCache, hit_ratio
 from benchmarks.policy_streams import STREAMS
 from wheelcache.engine import cache_parts
-from wheelcache.host_cache import statements
 
 MIB = 1 << 20
 EIGHTH = "x" * (MIB // 8 - 200)
@@ -146,32 +145,6 @@ def test_a_value_that_is_too_large_leaves_no_older_value_and_an_add_of_it_leaves
         assert cache.get("k") == "old"
         store("k", too_large)
         assert cache.get("k") is None
-
-
-def test_a_value_that_is_too_large_takes_the_place_of_an_expired_one_that_was_not_written_again(cache, clock):
-    for is_overtaken in (False, True):
-        cache.get_or_load("k", lambda: "old", 10, grace=100)
-        clock.advance(11)
-
-        def load(is_overtaken=is_overtaken):
-            if is_overtaken:
-                cache.set("k", "new")
-            return "x" * (MIB // 8)
-
-        assert len(cache.get_or_load("k", load)) == MIB // 8
-        assert cache.keys() == (["k"] if is_overtaken else [])
-        assert len(cache) == is_overtaken
-
-
-def test_a_value_that_needs_the_room_of_more_entries_than_leave_in_one_step_keeps_the_bound(view, monkeypatch):
-    monkeypatch.setattr(statements, "EVICTED_TOGETHER", 100)
-    cache = view(max_bytes=MIB)
-    cache.set_many({f"{number}": "x" * 100 for number in range(5_000)})
-    before = len(cache)
-    assert cache.set("large", EIGHTH)
-    assert cache.stats().weight <= MIB
-    assert cache.keys()[-1] == "large"
-    assert before - len(cache) > 3 * 100
 
 
 def test_a_large_value_takes_the_room_of_as_many_small_ones_as_it_needs(cache):

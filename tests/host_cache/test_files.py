@@ -1,8 +1,6 @@
 """Files that are removed, replaced, damaged or too large: all processes go on with a new file, with one event."""
 
-import logging
 import os
-import sqlite3
 import subprocess
 from contextlib import suppress
 from shutil import rmtree
@@ -69,15 +67,6 @@ def test_after_a_restart_of_the_machine_or_with_other_tables_the_cache_begins_em
         assert view().get("key") == "new"
 
 
-def test_a_boot_has_a_number_that_fits_into_a_word_also_where_boots_have_no_names(tmp_path, monkeypatch):
-    assert 0 < place._boot() < 2**63
-    assert place._boot() == place._boot()
-    for text in ("no number", "00000000-0000-0000-8000-000000000000"):
-        (tmp_path / "boot_id").write_text(text)
-        monkeypatch.setattr(place, "BOOT_ID", tmp_path / "boot_id")
-        assert place._boot() == 1
-
-
 def test_a_clear_leaves_no_file_behind(view, folder):
     cache, other = view(), view()
     for number in range(3):
@@ -87,27 +76,6 @@ def test_a_clear_leaves_no_file_behind(view, folder):
         assert cache.get("key") is None
         other.get("key")
         assert len([*folder.glob("*.sqlite3")]) == 1
-
-
-ADDING = """
-def add(name):
-    refused.extend(number for number in range(60) if not cache.add(f"{name} {number}", 1))
-refused, before = [], sys.getswitchinterval()
-sys.setswitchinterval(1e-6)
-threads = [threading.Thread(target=add, args=(name,)) for name in "abcd"]
-for thread in threads: thread.start()
-for thread in threads: thread.join()
-sys.setswitchinterval(before)
-"""
-
-
-def test_every_write_is_stored_once_while_another_process_clears_the_cache(worker):
-    clearing, adding = worker(), worker()
-    clearing.send("[cache.clear() for _ in range(60)]")
-    adding(ADDING)
-    assert adding("refused") == []
-    clearing.answer()
-    assert adding("events") == clearing("events") == []
 
 
 @pytest.fixture
@@ -165,26 +133,6 @@ except OSError:
     pass
 """
 
-READING = """
-def reads():
-    for number in range(5_000):
-        found.add(cache.get("k"))
-found, before = set(), sys.getswitchinterval()
-sys.setswitchinterval(1e-6)
-threads = [threading.Thread(target=reads) for _ in range(4)]
-for thread in threads: thread.start()
-for thread in threads: thread.join()
-sys.setswitchinterval(before)
-"""
-
-
-def test_threads_share_a_connection_if_the_process_has_no_descriptors_left(worker):
-    poor = worker()
-    poor("cache.set('k', 1)")
-    poor(EXHAUSTED)
-    poor(READING)
-    assert (poor("found"), poor("events")) == ({1}, [])
-
 
 def test_a_process_that_cannot_open_the_file_leaves_no_outdated_entry_to_the_others(worker):
     poor, other = worker(), worker()
@@ -198,44 +146,6 @@ def test_a_process_that_cannot_open_the_file_leaves_no_outdated_entry_to_the_oth
     poor("[os.close(file) for file in taken]")
     assert until(lambda: poor("cache.set('k', 2), cache.get('k')")[1] == 2)
     assert other("cache.get('k')") == 2
-
-
-def test_a_call_notices_that_the_folder_was_removed_if_it_has_to_open_the_file(worker, folder):
-    one = worker()
-    one("cache.set('k', 1)")
-    one("if os.fork() == 0: os._exit(0)")
-    rmtree(folder)
-    assert one("cache.set('k', 2), cache.get('k')") == (True, 2)
-
-
-def test_a_write_that_no_new_file_helps_is_an_error(view, monkeypatch):
-    connect = host_file.connect
-
-    def connect_limited(path):
-        connection = connect(path)
-        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 50_000)
-        return connection
-
-    monkeypatch.setattr(host_file, "connect", connect_limited)
-    cache = view()
-    with pytest.raises(sqlite3.DataError):
-        cache.set("k", "x" * 60_000)
-    cache.set("k", "x")
-    assert cache.get("k") == "x"
-
-
-def test_a_handler_of_the_log_may_wait_for_another_thread_that_uses_the_cache(view, folder):
-    cache, handler = view(), logging.Handler()
-    cache.set("key", 1)
-    handler.emit = lambda record: join(start(cache.get, "key"))
-    log = logging.getLogger("wheelcache")
-    log.addHandler(handler)
-    try:
-        with locked_file(folder / "words"):
-            cache.clear()
-            assert cache.get("key") is None
-    finally:
-        log.removeHandler(handler)
 
 
 def test_a_counter_without_a_file_begins_again_with_each_call(tmp_path):

@@ -6,11 +6,9 @@ import pytest
 
 from tests.host_cache.workers import damage
 from tests.waiting import PATIENCE, join, start
-from wheelcache import RemovalCause
 from wheelcache.engine.write_watcher import WriteMoments
-from wheelcache.host_cache import host_core, host_file, place, write_moments
-from wheelcache.host_cache.place import EPOCH, Place
-from wheelcache.runtime.private_files import FileLocked, locked_file
+from wheelcache.host_cache import host_core, host_file, write_moments
+from wheelcache.runtime.private_files import locked_file
 
 
 @pytest.fixture
@@ -157,33 +155,6 @@ def test_a_value_from_before_the_end_of_the_marks_of_a_killed_process_is_not_sto
     assert is_stored(tags=["tag"])
 
 
-def leave_no_file(folder):
-    """Leave the folder as a process that is killed while it makes a new file."""
-    Place(folder).words[EPOCH] = 0
-
-
-def leave_nothing(folder):
-    """Do the same, but after the old file was removed."""
-    leave_no_file(folder)
-    for path in folder.glob("*.sqlite3*"):
-        path.unlink()
-
-
-@pytest.mark.parametrize("meanwhile", [leave_no_file, leave_nothing, damage])
-def test_a_value_is_refused_during_a_commit_that_deletes_its_key_also_in_a_new_file(
-    begin, is_stored, view, folder, meanwhile
-):
-    view().set("key", "old")
-    end = begin(["key"])
-    view().delete("key")
-    meanwhile(folder)
-    # Notices a damaged file.
-    view().set("another", 1)
-    assert not is_stored()
-    end()
-    assert is_stored()
-
-
 @pytest.mark.parametrize("names", [["key"], ["#tag"]])
 def test_a_set_during_a_commit_counts_as_one_before_it(view, begin, names):
     cache = view()
@@ -195,17 +166,6 @@ def test_a_set_during_a_commit_counts_as_one_before_it(view, begin, names):
     end()
     assert cache.get("key") is None
     assert cache.get("other") == 1
-
-
-def test_a_listener_receives_the_value_that_a_set_during_a_commit_removes(view, begin):
-    removed = []
-    cache = view()
-    cache.on_removal = lambda *arguments: removed.append(arguments)
-    cache.set("key", "old")
-    begin(["key"])
-    assert not cache.set("key", "older")
-    assert removed == [("key", "old", RemovalCause.DELETED)]
-    assert cache.stats().removals["deleted"] == 1
 
 
 CHANGES = {
@@ -228,22 +188,6 @@ def test_a_transaction_sees_the_moment_of_each_write_of_its_keys_and_tags_by_oth
 
 
 # New files.
-
-
-def test_a_clear_during_which_another_process_creates_a_file_leaves_no_time_without_one(view, folder, monkeypatch):
-    cache, locked_file = view(), place.locked_file
-    cache.set("key", "old")
-
-    def begin_to_create(*args):
-        monkeypatch.setattr(place, "locked_file", locked_file)
-        leave_no_file(folder)
-        raise FileLocked("by another process")
-
-    monkeypatch.setattr(place, "locked_file", begin_to_create)
-    cache.clear()
-    # A delete that found no file would leave no trace in that of the other process.
-    cache.set("key", "new")
-    assert cache.get("key") == "new"
 
 
 def test_a_value_that_was_outdated_without_a_file_is_not_stored_in_the_one_that_another_process_was_creating(

@@ -60,21 +60,6 @@ def test_parent_and_child_see_each_others_writes_by_connections_of_their_own(for
     assert parent("cache.get('again')") == 1
 
 
-def test_a_child_shares_the_file_with_later_processes_after_its_parent_has_ended(forking, worker):
-    parent = forking()
-    parent("cache.set('of parent', 1)")
-    parent("in_child(lambda: (cache.set('begun', 1), wait_for('go on'), cache.set('of child', 2), wait_for('end')))")
-    parent("wait_for('begun')")
-    parent.end()
-    # The last one that closes a file removes its log. The child still uses it.
-    worker().end()
-    later = forking()
-    later("cache.set('go on', 1)")
-    assert later("wait_for('of child')") == 2
-    assert later("cache.get('of parent')") == 1
-    later("cache.set('end', 1)")
-
-
 def test_a_process_forks_while_its_threads_read_and_write(forking):
     parent = forking()
     parent(
@@ -100,24 +85,3 @@ def test_a_process_forks_while_its_threads_read_and_write(forking):
     parent("[thread.join() for thread in threads]")
     assert len({*pids}) == 20
     assert parent("(wrong, events, cache.get('error'))") == ([], [], None)
-
-
-OF_TESTS = """
-from wheelcache.host_cache import place
-from wheelcache.host_cache.hosted_cache import HostedCache
-
-def find_place():
-    name = place.test_process(is_testing=True, number=0)
-    return place.Place(place.folder_of({location!r}, "", name))
-
-of_tests = HostedCache(find_place, 1 << 20, name="tests")
-of_tests.set("k", "of parent")
-"""
-
-
-def test_the_child_of_a_process_that_runs_tests_has_entries_of_its_own(forking, tmp_path):
-    parent = forking()
-    parent(OF_TESTS.format(location=str(tmp_path / "tests")))
-    parent("in_child(lambda: (cache.set('found', repr(of_tests.get('k'))), of_tests.set('k', 'of child')))")
-    assert parent("wait_for('found')") == "None"
-    assert parent("of_tests.get('k')") == "of parent"

@@ -5,14 +5,12 @@ import sys
 import pytest
 
 from tests.host_cache.workers import make_cache
-from tests.waiting import PATIENCE, until, until_waiting
+from tests.waiting import PATIENCE, until_waiting
 from wheelcache.engine.write_watcher import WriteMoments
-from wheelcache.host_cache.host_file import HostFile
-from wheelcache.runtime.request_scope import end_request
 
 pytest.importorskip("wheelcache.fill_waits")
 
-from tests.fill_waits.callers import LONG, MISS, ThreadCaller
+from tests.fill_waits.callers import MISS, ThreadCaller
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has locks of descriptors")
 
@@ -94,21 +92,6 @@ def test_a_thousand_leases_need_no_more_descriptors_than_one(sites):
     assert other("result()") == 1
 
 
-def test_processes_that_use_a_new_folder_wait_for_each_other(sites, folder):
-    one, other = sites
-    one("cache.set('of the old folder', 1)")
-    for path in folder.iterdir():
-        path.unlink()
-    folder.rmdir()
-    for each in sites:
-        assert until(lambda each=each: each("cache.get('of the old folder')") is None)
-        each("end_request()")
-    assert other("get('key')") is None
-    one.begins("get('key')")
-    other("cache.set('key', 1)")
-    assert one("result()") == 1
-
-
 @pytest.fixture
 def callers(view, folder, closed):
     """A caller of another process on the real clock, and two of this one: ``there, here, waiter``."""
@@ -119,40 +102,6 @@ def callers(view, folder, closed):
         cache.close()
     for each in made:
         each.ends()
-
-
-def test_a_lease_that_was_waited_for_lasts_as_long_as_any_other(callers, clock):
-    holder, first, second = callers
-    assert holder.gets("key") == MISS
-    asked = first.asks("key")
-    until_waiting()
-    clock.advance(LONG - 1)
-    holder.does(end_request)
-    assert asked.result(PATIENCE) == MISS
-    clock.advance(LONG - 1)
-    asked = second.asks("key")
-    until_waiting()
-    first.does(first.cache.set, "key", 1)
-    assert asked.result(PATIENCE) == 1
-
-
-def test_a_get_receives_no_value_that_another_process_deleted_before_it_began_to_wait(callers, monkeypatch):
-    there, holder, waiter = callers
-    write, asked = HostFile.write, []
-
-    def write_before_others(*args):
-        monkeypatch.setattr(HostFile, "write", write)
-        written = write(*args)
-        there.cache.delete("key")
-        asked.append(waiter.asks("key"))
-        until_waiting()
-        return written
-
-    assert holder.gets("key") == MISS
-    monkeypatch.setattr(HostFile, "write", write_before_others)
-    holder.does(holder.cache.set, "key", "deleted")
-    holder.does(end_request)
-    assert asked[0].result(PATIENCE) == MISS
 
 
 def test_a_set_during_a_commit_ends_the_lease_on_the_key(callers, view):

@@ -4,14 +4,11 @@ import pytest
 
 from tests.host_cache.workers import MAX_BYTES, make_cache
 from tests.waiting import until
-from wheelcache.core import IMPLEMENTATION
 from wheelcache.errors import CacheClosed
 
 pytest.importorskip("wheelcache.watch")
 
 from wheelcache.watch import entry_commands, site_commands
-from wheelcache.watch.dashboard.dashboard import Dashboard
-from wheelcache.watch.dashboard.inspection import Target
 from wheelcache.watch.site import Own, Site
 
 STORE = """
@@ -60,34 +57,6 @@ def test_commands_read_delete_and_clear_the_entries_of_a_worker_that_has_ended(o
     assert run(cache, "delete", tag="users") == (["entries of the tag deleted"], None)
     assert run(cache, "keys", "*") == (["page:1"], None)
     assert site_commands.clear([cache], "shared").view[0].startswith("'shared': removed ")
-    assert cache.keys() == []
-
-
-@pytest.mark.compiled
-def test_the_event_of_a_delete_names_the_group_of_the_key_and_never_the_key(cache):
-    page = Dashboard("Site", lambda: [cache], lambda name: [])
-    for kind, text in (("key", "user:1"), ("key", "no such entry"), ("pattern", "page:*")):
-        page.inspect("shared", Target("delete", kind, text), "maria")
-    page.inspect("shared", Target("find", "group", "user"), "maria")
-    events = [each.sentence() for each in Site([cache]).events(10) if each.kind in ("deleted", "inspected")]
-    assert sorted(events) == [
-        "by maria: a key",
-        "by maria: a key of user",
-        "by maria: a pattern",
-        "by maria: keys of user",
-    ]
-
-
-def test_the_dashboard_inspects_and_clears_without_asking_a_worker(other, cache):
-    other.stop()
-    dashboard = Dashboard("Site", lambda: [cache], lambda name: [])
-    found = dashboard.inspect("shared", Target("find", "key", "user:1"), "an operator")
-    answers = dashboard.answers(found["token"])
-    assert (answers["is_over"], answers["workers"], answers["failures"]) == (True, 1, [])
-    found = dashboard.inspect("shared", Target("find", "group", "user"), "an operator")
-    of_group = ["user:1", "user:2"] if IMPLEMENTATION == "compiled" else []
-    assert sorted(row[0] for row in dashboard.answers(found["token"])["rows"]) == of_group
-    assert dashboard.clear("shared", "an operator").endswith("in all workers of this machine immediately.")
     assert cache.keys() == []
 
 

@@ -83,33 +83,6 @@ def test_a_slow_writer_is_waited_for_and_the_entries_stay(timed, folder, tmp_pat
     assert other("events") == []
 
 
-def test_a_write_that_was_stopped_does_not_bring_back_an_outdated_value(timed, folder):
-    stopped, other = timed(), timed()
-    stopped("cache.set('key', 'old')")
-    stopped.send(
-        f"""
-        import sqlite3
-        connection = sqlite3.connect({str(database(folder))!r}, isolation_level=None)
-
-        def loader():
-            # As if the process were stopped in the transaction that stores the value.
-            connection.execute("BEGIN IMMEDIATE")
-            os.kill(os.getpid(), signal.SIGSTOP)
-            connection.execute("COMMIT")
-            return "old"
-
-        cache.delete("loaded")
-        cache.get_or_load("loaded", loader)
-        """
-    )
-    stopped.until_stopped()
-    other("cache.set('waits for the stop', 1)")
-    other("cache.set('loaded', 'new')")
-    stopped.go_on()
-    stopped.answer()
-    assert stopped("cache.get('loaded')") == other("cache.get('loaded')") == "new"
-
-
 def test_the_log_is_bounded_beside_a_stopped_reader(timed, folder):
     stopped, other = timed(), timed()
     # With a smaller bound here.
@@ -151,69 +124,3 @@ def test_a_killed_writer_leaves_a_whole_file_and_delays_no_write(timed, folder):
         assert other("timed(cache.set, 'other', 1)") < 0.3
         assert other("cache.get('key')") == "old"
     assert other("events") == []
-
-
-def test_others_go_on_without_a_file_while_a_process_is_stopped_that_creates_one(timed, folder):
-    stopped, other = timed(), timed()
-    stopped("cache.set('key', 'old')")
-    other("cache.get('key')")
-    stopped.send(
-        f"""
-        from wheelcache.runtime.private_files import locked_file
-        from pathlib import Path
-        with locked_file(Path({str(folder)!r}) / "words"):
-            os.kill(os.getpid(), signal.SIGSTOP)
-        """
-    )
-    stopped.until_stopped()
-    assert other("timed(cache.clear)") < 1
-    assert other("cache.get('key')") is None
-    assert other("timed(cache.set, 'key', 1)") < 1
-    (event,) = other("events")
-    assert "has no file now" in event
-    stopped.go_on()
-    stopped.answer()
-    other("while not cache.set('key', 'new') or cache.get('key') is None: time.sleep(0.01)")
-    assert stopped("cache.get('key')") == "new"
-
-
-def test_no_value_is_stored_that_was_outdated_while_a_process_was_stopped_that_created_a_file(timed):
-    stopped, other, deleting = timed(), timed(), timed()
-    stopped(
-        """
-        from wheelcache.host_cache import host_file
-        connect = host_file.connect
-        def stop_and_connect(path):
-            host_file.connect = connect
-            os.kill(os.getpid(), signal.SIGSTOP)
-            return connect(path)
-        cache.get("key")
-        host_file.connect = stop_and_connect
-        """
-    )
-    other("cache.get('key')")
-    stopped.send("cache.clear()")
-    stopped.until_stopped()
-    other(
-        """
-        begun, goes_on = threading.Event(), threading.Event()
-        def load():
-            begun.set()
-            goes_on.wait()
-            return "old"
-        thread = threading.Thread(target=cache.get_or_load, args=("key", load))
-        thread.start()
-        begun.wait()
-        """
-    )
-    deleting("cache.delete('key')")
-    stopped.go_on()
-    stopped.answer()
-    other(
-        """
-        goes_on.set()
-        thread.join()
-        """
-    )
-    assert other("cache.get('key')") is None
-    assert other("cache.get_or_load('key', lambda: 'new')") == stopped("cache.get('key')") == "new"

@@ -17,8 +17,6 @@ from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
-import psutil
-
 from tests.scripts import ROOT
 from tests.waiting import until, until_waiting
 from wheelcache.host_cache.hosted_cache import HostedCache
@@ -120,23 +118,14 @@ class Worker:
     def stop(self):
         os.kill(self.pid, signal.SIGSTOP)
 
-    def until_stopped(self):
-        """Wait until the worker has stopped itself. An earlier ``go_on`` would be lost."""
-        assert until(lambda: psutil.Process(self.pid).status() == psutil.STATUS_STOPPED)
-
     def go_on(self):
         os.kill(self.pid, signal.SIGCONT)
 
-    def end(self):
-        """Let the worker end as a process does that has nothing more to do."""
-        self._connection.send(None)
-        self.kill(0)
-
-    def kill(self, number=signal.SIGKILL):
+    def kill(self):
         """Return when the worker has ended. Its children may hold its end of the connection, and live on."""
         if self._process >= 0:
             with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._process, number)
+                signal.pidfd_send_signal(self._process, signal.SIGKILL)
             assert wait([self._process], PATIENCE), "the worker has not ended"
             os.close(self._process)
             self._process = -1

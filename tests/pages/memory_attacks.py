@@ -33,35 +33,23 @@ def get(path="/", query="", method="GET", **headers):
 # The request number n of each kind of attack. The application stores a page unless the path says otherwise.
 ATTACKS = {
     "404s with long queries": lambda n: get("/missing", text(n)),
-    "404s with long paths": lambda n: get("/missing/" + text(n)),
-    "404s that have a lifetime": lambda n: get("/gone", text(n)),
     "POSTs to many URLs": lambda n: get("/", text(n), "POST"),
     "POSTs with a Location": lambda n: get("/moved", text(n), "POST"),
     "HEADs of varying URLs": lambda n: get(
         "/varies", f"{n // 60}", "HEAD" if n % 60 else "GET", HTTP_X_COUNTRY=text(n, 480)
     ),
-    "GETs of varying URLs": lambda n: get("/varies", f"{n // 60}", HTTP_X_COUNTRY=text(n, 480)),
     "many values of Vary": lambda n: get("/varies", HTTP_X_COUNTRY=text(n)),
     "many encodings": lambda n: get("/varies", HTTP_ACCEPT_ENCODING="gzip," + text(n, 400)),
     "many cookies": lambda n: get("/varies", HTTP_COOKIE=f"theme={text(n)}"),
-    "many sessions": lambda n: get("/varies", HTTP_COOKIE=f"sessionid={text(n, 64)}"),
-    "many queries": lambda n: get("/", text(n)),
     "many small pages": lambda n: get("/", str(n)),
     "many hosts": lambda n: get("/", HTTP_HOST=text(n, 250) + ".example"),
     "many tags": lambda n: get("/tags", str(n)),
     "pages that are private": lambda n: get("/private", text(n)),
     "pages that are too long": lambda n: get("/large", text(n)),
-    "pages that expire at once": lambda n: get("/stale", text(n)),
     "pages that fail": lambda n: get("/error", text(n)),
     "clients that leave": lambda n: get("/stream", text(n)),
-    "methods": lambda n: get("/", text(n), f"X{n}"),
-    "ranges": lambda n: get("/", text(n), HTTP_RANGE=f"bytes={n}-"),
-    "authorizations": lambda n: get("/", text(n), HTTP_AUTHORIZATION=f"Basic {text(n)}"),
     "directives": lambda n: get("/", str(n), HTTP_CACHE_CONTROL=f'"{text(n)}"'),
-    "content types": lambda n: get("/", str(n), CONTENT_TYPE=f"text/plain; charset={text(n)}"),
     "bodies": lambda n: get("/", text(n), CONTENT_LENGTH="5"),
-    "encoded slashes": lambda n: get("/" + text(n), RAW_URI="/%2F" + text(n)),
-    "oversized": lambda n: get("/varies", text(n, 9000), HTTP_X_COUNTRY=text(n, 9000)),
     "all at the same time": lambda n: ATTACKS[MIXED[n % len(MIXED)]](n),
 }
 MIXED = [name for name in ATTACKS if name not in ("all at the same time", "clients that leave")]
@@ -69,10 +57,8 @@ MIXED = [name for name in ATTACKS if name not in ("all at the same time", "clien
 LASTING = ("Cache-Control", "max-age=600")
 RESPONSES = {
     "/missing": ("404 Not Found", []),
-    "/gone": ("404 Not Found", [LASTING]),
     "/varies": ("200 OK", [LASTING, ("Vary", "Accept-Language, Accept-Encoding, X-Country, Cookie")]),
     "/private": ("200 OK", [("Cache-Control", "private")]),
-    "/stale": ("200 OK", [("Cache-Control", "max-age=0, stale-while-revalidate=0")]),
     "/error": ("500 Internal Server Error", []),
 }
 

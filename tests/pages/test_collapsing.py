@@ -9,7 +9,6 @@ import pytest
 from tests.pages.site import STALE, AsgiSite, Response, WsgiSite, answering, go_on, leaving_client, settle
 from tests.waiting import PATIENCE, join, start, until
 from wheelcache.pages import pages
-from wheelcache.pages.wsgi import RENEWALS
 
 USUAL = [(b"cache-control", b"max-age=60")]
 
@@ -172,45 +171,6 @@ async def test_beyond_the_most_runs_no_request_waits(site, monkeypatch):
 # Renewals.
 
 
-async def test_the_renewal_of_a_task_knows_nothing_of_its_client(site, clock):
-    site.headers = [(b"cache-control", b"max-age=60, stale-while-revalidate=60")]
-    site.may_answer.set()
-    await asyncio.gather(*await site.begin(1))
-    clock.advance(60)
-    scope = site.scope("GET", "/", "", [("host", "example.com"), ("cookie", "a=b")])
-    scope["extensions"] = {"http.response.push": {}}
-
-    async def nothing(*message):
-        return None
-
-    await site.app(scope, nothing, nothing)
-    await go_on()
-    assert site.received[1] == {"type": "http.request", "body": b"", "more_body": False}
-    renewal = site.requests[1]
-    assert "extensions" not in renewal
-    assert (renewal["client"], renewal["headers"]) == (("192.0.2.0", 0), [(b"host", b"example.com")])
-
-
-async def test_at_most_64_renewals_run_as_tasks_of_which_the_log_tells_once_a_minute(site, clock, caplog):
-    site.headers = [(b"cache-control", b"max-age=60, stale-while-revalidate=600")]
-    site.may_answer.set()
-    paths = [f"/{number}" for number in range(65)]
-
-    async def visit():
-        return [answer.detail for path in paths for answer in await asyncio.gather(*await site.begin(1, path))]
-
-    await visit()
-    clock.advance(60)
-    site.may_answer.clear()
-    assert await visit() == ["hit; ttl=0; detail=stale"] * 65
-    assert site.runs == 65 + 64
-    for seconds, lines in ((0, 1), (59, 1), (1, 2)):
-        clock.advance(seconds)
-        await asyncio.gather(*await site.begin(1, paths[-1]))
-        assert caplog.text.count("Pages are not renewed") == lines
-    site.may_answer.set()
-
-
 def test_the_renewal_of_a_thread_has_a_clean_environ_and_closes_its_response(wsgi, clock):
     environs, closed = [], []
 
@@ -240,29 +200,6 @@ def test_the_renewal_of_a_thread_has_a_clean_environ_and_closes_its_response(wsg
     assert (renewal["wsgi.input"].read(), renewal["QUERY_STRING"], renewal["HTTP_HOST"]) == (b"", "a=b", "example.com")
 
 
-def test_no_thread_waits_long_for_a_page_although_all_renewals_are_slow(clock, caplog):
-    """Not even for a page whose renewal has not begun."""
-    site = WsgiSite(clock, serve_stale_after=0.01, fail_safe=60)
-    targets = [f"/{number}" for number in range(RENEWALS + 2)]
-    for target in targets:
-        site.get(target)
-    clock.advance(60)
-    may_answer = threading.Event()
-
-    def respond(request):
-        assert may_answer.wait(PATIENCE)
-        return Response(b"new")
-
-    site.respond = respond
-    answers = []
-    join(*[start(lambda: answers.extend(site.get(target) for target in targets)) for _ in range(2)])
-    assert {(answer.body, answer.detail) for answer in answers} == {(b"page", "hit; ttl=0; detail=slow")}
-    assert "Pages are not renewed" in caplog.text
-    may_answer.set()
-    settle()
-    assert until(lambda: {site.get(target).body for target in targets} == {b"new"})
-
-
 def test_two_threads_renew_pages_for_which_64_renewals_wait_at_most(wsgi, clock, caplog):
     began, may_answer = [], threading.Event()
     targets = [f"/{number}" for number in range(67)]
@@ -286,33 +223,6 @@ def test_two_threads_renew_pages_for_which_64_renewals_wait_at_most(wsgi, clock,
     assert len(began) == 66
 
 
-@pytest.mark.parametrize("is_stale", [False, True])
-@pytest.mark.parametrize("number", [1, 2, 3])
-def test_a_page_that_another_run_has_stored_since_the_look_up_is_not_made_again(clock, number, is_stale):
-    """Another visitor gets the page while this one asks for the time, as between any two steps."""
-    steps = []
-
-    def asked():
-        if steps and steps.pop() == "visit":
-            visit()
-        return clock()
-
-    def visit():
-        assert site.get_unchecked().body == b"page"
-        settle()
-
-    site = WsgiSite(asked)
-    site.respond = lambda request: Response(headers=STALE)
-    if is_stale:
-        visit()
-        clock.advance(61)
-    steps += ["visit", *["go on"] * (number - 1)]
-    visit()
-    assert (site.runs, steps) == (1 + is_stale, [])
-    # None is left for which later requests would wait.
-    assert not site.cache.pages.turns.open
-
-
 def test_an_application_that_requests_its_own_page_does_not_wait_for_itself(clock, closed):
     site = WsgiSite(clock, wait=100 * PATIENCE)
     closed(site.cache.cache)
@@ -322,20 +232,3 @@ def test_an_application_that_requests_its_own_page_does_not_wait_for_itself(cloc
     bodies = []
     join(start(lambda: bodies.append(site.get_unchecked().body)))
     assert bodies == [b"outer, inner"]
-
-
-def test_no_request_waits_for_the_run_of_an_event_loop_that_has_stopped(clock):
-    site = SlowSite(clock, wait=100 * PATIENCE)
-    loop = asyncio.new_event_loop()
-    loop.run_until_complete(site.begin(1))
-
-    async def main():
-        site.may_answer.set()
-        async with asyncio.timeout(PATIENCE):
-            (task,) = await site.begin(1)
-            assert (await task).body == b"page"
-
-    asyncio.run(main())
-    assert site.runs == 2
-    loop.run_until_complete(asyncio.gather(*asyncio.all_tasks(loop)))
-    loop.close()

@@ -1,23 +1,15 @@
-"""The figures of pages equal an independent count, and reach the dashboard, the terminal and the metrics."""
+"""The figures of pages equal an independent count, and are published."""
 
 import random
-from collections import Counter
 from operator import attrgetter
 
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
 
-from tests.guests import needs
 from tests.pages.site import Response
 from tests.waiting import until
 from tests.watch.published import INTERVAL, only
-from tests.watch.scrape import Scrape
-from wheelcache.pages.reasons import REASONS
 from wheelcache.pages.wsgi import renewal_pool
-from wheelcache.watch.dashboard.dashboard import Dashboard
-from wheelcache.watch.prometheus import Collector
 from wheelcache.watch.rows import PAGE_COUNTERS
-from wheelcache.watch.site_commands import figures, pages_in_words
 
 PAGES = {
     "/short": {"cache-control": "max-age=5"},
@@ -49,12 +41,11 @@ class Tally:
     """Counts responses by their Cache-Status."""
 
     def __init__(self):
-        self.fresh = self.stale = self.bytes = self.runs = 0
+        self.fresh = self.stale = self.bytes = 0
 
     def add(self, response):
         replaces_error = response.detail.endswith("detail=error")
         if not (response.detail.startswith("hit") or replaces_error or "fwd-status=304" in response.detail):
-            self.runs += 1
             return
         is_stale = replaces_error or response.detail.endswith("detail=stale")
         self.stale += is_stale
@@ -97,54 +88,3 @@ def test_the_renewal_of_a_page_is_no_response(make_site, clock):
     assert until(lambda: site.runs == 2 and not renewal_pool.pending)
     stats = site.stats()
     assert (stats.stale, stats.bytes_sent) == (1, 4)
-
-
-def test_requests_that_share_a_run_are_counted(make_site):
-    site = make_site()
-    site.respond = lambda request: Response(b"x" * 10)
-    answers = site.get_together([("/", {})] * 8)
-    stats = site.stats()
-    assert stats.fresh == 8 - site.runs
-    assert stats.bytes_sent == 10 * stats.fresh
-    assert stats.collapsed <= stats.fresh
-    assert {answer.body for answer in answers} == {b"x" * 10}
-
-
-def test_applications_add_no_reasons_to_the_figures_of_a_site(make_site, clock, path):
-    def respond(request):
-        if request.notes is not None:
-            request.notes.refuse(f"reason {request.path}")
-        return Response()
-
-    site = make_site(figures_dir=path)
-    site.respond = respond
-    for number in range(50):
-        site.get(f"/{number}")
-    assert len(site.stats().not_stored) == 50
-    clock.advance(INTERVAL)
-    assert only(path).stats.pages.not_stored == {"other": 50}
-
-
-@needs("watch")
-def test_the_figures_reach_the_dashboard_the_terminal_and_the_metrics(make_site, clock, path):
-    site = make_site(figures_dir=path, max_bytes=10**6)
-    browse(site, clock, Tally())
-    clock.advance(INTERVAL)
-    cache, stats = site.cache.cache, site.stats()
-    (card,) = Dashboard("a site", lambda: [cache], lambda name: []).figures()["caches"]
-    (terminal,) = figures([cache]).document["caches"]
-    for shown in (card["pages"], terminal["total"]["pages"], terminal["workers"][0]["pages"]):
-        assert Counter(shown.pop("not_stored")) == Counter(stats.not_stored)
-        del shown["not_stored_paths"], shown["full_variants"]
-        assert all(getattr(stats, name) == value for name, value in shown.items())
-    line = pages_in_words("pages", stats)
-    assert line.startswith(f"The pages of pages: {stats.fresh} fresh and {stats.stale} stale responses; ")
-    registry = CollectorRegistry()
-    registry.register(Collector(lambda: [cache]))
-    scraped = Scrape(generate_latest(registry).decode())
-    assert scraped("page_responses_total", state="fresh") == stats.fresh
-    for name in ("sent_bytes", "revalidated", "stored"):
-        value = stats.bytes_sent if name == "sent_bytes" else getattr(stats, name)
-        assert scraped(f"pages_{name}_total") == value
-    by_reason = {reason: scraped("pages_not_stored_total", reason=reason) for reason in REASONS}
-    assert by_reason == {reason: stats.not_stored.get(reason, 0) for reason in REASONS}

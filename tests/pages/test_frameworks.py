@@ -1,21 +1,14 @@
-"""FastAPI, Starlette and Bottle behind the cache: they have no companion, and so only what HTTP says."""
+"""FastAPI and Starlette behind the cache: they have no companion, and so only what HTTP says."""
 
 import asyncio
-from contextlib import asynccontextmanager
-from io import BytesIO
-from wsgiref.util import FileWrapper
-from wsgiref.validate import validator
 
-import bottle
 import pytest
 from fastapi import FastAPI
 from starlette.applications import Starlette
-from starlette.background import BackgroundTask
 from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.responses import JSONResponse, StreamingResponse
-from starlette.routing import WebSocketRoute
 
-from tests.pages.site import AsgiSite, WsgiSite
+from tests.pages.site import AsgiSite
 from tests.waiting import PATIENCE
 
 FOR_A_MINUTE = {"Cache-Control": "max-age=60"}
@@ -48,19 +41,11 @@ def fastapi(request, clock, closed):
 
         return StreamingResponse(body(), headers=FOR_A_MINUTE)
 
-    async def work():
-        await asyncio.wait_for(site.may_go_on.wait(), PATIENCE)
-        site.runs_of.append("work")
-
-    def background(request):
-        site.runs_of.append(request.url.path)
-        return JSONResponse("sent", headers=FOR_A_MINUTE, background=BackgroundTask(work))
-
     def failure(request):
         site.runs_of.append(request.url.path)
         raise ArithmeticError("the view failed")
 
-    for view in (page, stream, background, failure):
+    for view in (page, stream, failure):
         app.add_route(f"/{view.__name__}", view)
     if request.param == "middleware inside":
         app.add_middleware(BaseHTTPMiddleware, dispatch=dispatch)
@@ -96,77 +81,8 @@ def test_a_stream_is_sent_piece_by_piece_and_stored_at_its_end(fastapi):
     assert fastapi.runs_of == ["/stream"]
 
 
-def test_a_background_task_runs_and_no_request_for_the_page_waits_for_it(fastapi):
-    async def main():
-        leader, *followers = (asyncio.create_task(fastapi.ask_async(*fastapi.parts("/background"))) for _ in range(4))
-        answers = await asyncio.wait_for(asyncio.gather(*followers), PATIENCE)
-        assert {answer.body for answer in answers} == {b'"sent"'}
-        assert fastapi.runs_of == ["/background"]
-        fastapi.may_go_on.set()
-        await asyncio.wait_for(leader, PATIENCE)
-
-    asyncio.run(main())
-    assert fastapi.runs_of == ["/background", "work"]
-
-
 def test_an_exception_of_a_view_reaches_the_server_and_no_later_request(fastapi):
     for _ in range(2):
         with pytest.raises(ArithmeticError, match="the view failed"):
             fastapi.get("/failure")
     assert (fastapi.runs_of, fastapi.stats().stored) == (["/failure"] * 2, 0)
-
-
-def test_the_lifespan_and_websockets_reach_the_framework(clock):
-    events = []
-
-    @asynccontextmanager
-    async def lifespan(app):
-        events.append("started")
-        yield
-        events.append("stopped")
-
-    async def echo(websocket):
-        await websocket.accept()
-        await websocket.send_text(await websocket.receive_text())
-        await websocket.close()
-
-    site = AsgiSite(clock)
-    app = site.cache.asgi(Starlette(lifespan=lifespan, routes=[WebSocketRoute("/echo", echo)]))
-
-    def talk(scope, *messages):
-        incoming, sent = [*reversed(messages)], []
-
-        async def receive():
-            return incoming.pop()
-
-        async def send(message):
-            sent.append(message)
-
-        asyncio.run(app(scope, receive, send))
-        return sent
-
-    talk({"type": "lifespan"}, {"type": "lifespan.startup"}, {"type": "lifespan.shutdown"})
-    assert events == ["started", "stopped"]
-    scope = {**site.scope(*site.parts("/echo")[:4]), "type": "websocket"}
-    sent = talk(scope, {"type": "websocket.connect"}, {"type": "websocket.receive", "text": "hello"})
-    assert sent[1] == {"type": "websocket.send", "text": "hello"}
-
-
-def test_a_page_and_a_file_of_bottle(clock, closed):
-    site, app = WsgiSite(clock), bottle.Bottle()
-    closed(site.cache.cache)
-
-    @app.route("/<name>")
-    def view(name):
-        bottle.response.set_header("Cache-Control", "max-age=60")
-        return BytesIO(b"a file") if name == "file" else f"name={bottle.request.query.name}"
-
-    site.app = validator(site.cache.wsgi(validator(app)))
-    assert [site.get("/page?name=a").detail for _ in range(2)] == ["fwd=miss; stored", "hit; ttl=60"]
-    assert site.get("/page?name=b").body == b"name=b"
-    head = site.get("/page?name=a", method="HEAD")
-    assert (head.body, head["content-length"]) == (b"", "6")
-    # The server gets a file as it is.
-    environ = {**site.environ(*site.parts("/file")), "wsgi.file_wrapper": FileWrapper}
-    assert type(site.cache.wsgi(app)(environ, lambda *response: None)) is FileWrapper
-    assert site.stats().not_stored == {"file": 1}

@@ -198,31 +198,6 @@ def test_a_hundred_requests_in_four_languages_cause_four_runs_cold_expired_and_p
     assert herd.together(REQUESTS) == 0
 
 
-ODD = [
-    {"cache-control": "no-store"},
-    *({"cookie": cookie} for cookie in ("sessionid=1", "=x", "x", 'x="', "a b=c", "\xa0a=b")),
-    {"x-long": "x" * 5000},
-]
-
-
-@pytest.mark.pairs(full="make_herd", of="make_herd")
-@pytest.mark.parametrize("headers", ODD, ids=lambda headers: f"{headers}"[:40])
-def test_a_request_that_stores_no_page_does_not_keep_later_requests_from_sharing_a_run(make_herd, headers):
-    herd = make_herd(has_companion=True, session_cookies=["sessionid"])
-
-    def respond(request):
-        if request.notes is not None:
-            request.notes.vary_on()
-            if request.headers.get("cookie", "sessionid") != "sessionid":
-                request.notes.refuse("all cookies")
-        return Response()
-
-    herd.respond = respond
-    assert not herd.get_unchecked("/", headers).detail.endswith("stored")
-    assert herd.together([("/",)] * 20) == 1
-    assert herd.stats().stored == 1
-
-
 def test_renewals_that_hang_delay_no_other_page(make_herd, clock):
     herd = make_herd(wait=4 * FEW)
     paths = ["/slow", "/slower", "/fast"]

@@ -9,9 +9,7 @@ import pytest
 from django.utils.translation.trans_real import parse_accept_lang_header
 
 from tests.pages.site import USUAL, Response, answering
-from wheelcache.engine import options
 from wheelcache.pages import rules
-from wheelcache.pages.headers import delta_seconds, dictionary, directives, http_date, members
 
 
 def raw(name):
@@ -59,20 +57,6 @@ def test_a_value_never_gets_the_page_of_a_different_one(make_site, pair, is_firs
         assert site.get_unchecked("/", {name: value}).body == expected[value]
 
 
-@pytest.mark.parametrize("name", ["x-country", "accept-language", "cookie", "x-forwarded-host"])
-def test_two_lines_of_a_header_are_not_the_page_of_one_line(site, name):
-    """Some applications read only the first line, and others the last one."""
-    separator = "; " if name == "cookie" else ", "
-
-    def respond(request):
-        return Response(request.headers[name].replace(" ", "").encode(), {**USUAL, "vary": name})
-
-    site.respond = respond
-    for number, headers in enumerate([[(name, "evil"), (name, "good")], [(name, f"evil{separator}good")]] * 2):
-        expected = site.get_unchecked(f"/{number}", headers).body
-        assert site.get_unchecked("/", headers).body == expected
-
-
 def test_a_header_with_a_control_character_selects_no_stored_page(make_site):
     """Frameworks differ in where such a header ends, also in the cookies after the character."""
     site = make_site(cookies=["theme"])
@@ -115,29 +99,6 @@ FILLERS = [
     *(b"bytes=0", b"Tue, ", b" GMT", b"\xff", b"max-age=1+", b"Tue, 14 Nov 2023 ", b"de;q=0,", b"\xc2\xa0", b'"x"'),
 ]
 SIZE = 2**16
-
-
-@pytest.mark.alone
-@pytest.mark.deep
-@pytest.mark.parametrize("start", [b"", b'"', b'a="', b"a=(", b"max-age=", b"bytes=", b'W/"a'], ids=repr)
-def test_every_parser_is_linear(start):
-    before = thread_time()
-    for piece in FILLERS:
-        value = start + piece * (SIZE // len(piece)) + b"!"
-        members([value])
-        directives([value])
-        dictionary([value])
-        options.cache_tags([value.decode("latin-1")])
-        delta_seconds(value)
-        http_date(value, 0)
-        names = b"cache-control clear-site-data vary etag last-modified content-length set-cookie".split()
-        headers = [(name, value) for name in (*names, b"cdn-cache-control", b"surrogate-control", b"age", b"expires")]
-        response = rules.Response(200, headers)
-        next(rules.refusals(response, authorized=True), None)
-        rules.freshness(response, wall=0, seconds=0)
-        rules.is_not_modified(headers, value, value, 0)
-        rules.byte_range(headers, 10, value, value)
-    assert thread_time() - before < 5
 
 
 NAMES = [

@@ -72,20 +72,6 @@ def test_an_unknown_option_is_named_with_the_most_similar_one(make, option, more
         make(**{option: 1})
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda pages: pages.delete_tags(["city:7", "cities"]), "tags must be non-empty strings, not ['city:7', "),
-        (lambda pages: pages.purge(7), "url must be a string, not 7"),
-        (lambda pages: pages.purge_prefix(None), "url must be a string, not None"),
-        (lambda pages: pages.purge_host(b"example.com"), "host must be a string, not b'example.com'"),
-    ],
-)
-def test_a_target_of_a_purge_that_is_no_string_is_named(call, message):
-    with pytest.raises(TypeError, match=f"^{re.escape(message)}"):
-        call(HTTPCache())
-
-
 def test_a_cache_of_flask_that_has_no_app_yet_says_so():
     pages = FlaskHTTPCache("shop pages")
     with pytest.raises(AttributeError, match=r"^the HTTP cache 'shop pages' has no app yet: call init_app"):

@@ -2,7 +2,6 @@
 
 import random
 import re
-import tracemalloc
 from collections import Counter
 from pathlib import Path
 
@@ -12,7 +11,6 @@ from hypothesis import strategies as st
 
 import wheelcache
 from tests.guests import has, needs
-from tests.memory import traced
 from tests.pages.site import Response, answering
 from wheelcache.pages.busiest import LONGEST_PATH, PLACES, SpaceSaving, readable
 from wheelcache.pages.figures import Figures
@@ -21,7 +19,6 @@ from wheelcache.pages.variants import MOST_VARIANTS
 
 if has("watch"):
     from tests.watch.published import INTERVAL, only
-    from wheelcache.watch.site_commands import pages_in_words
 
 
 def refuse(figures, reason, **numbers):
@@ -53,23 +50,6 @@ def test_random_paths_of_a_stranger_push_out_no_real_one():
     (first, found), *others = figures.stats().not_stored_paths["session"].items()
     assert (first, found) == ("/account", 2000)
     assert max(number for _, number in others) < 10
-
-
-@pytest.mark.alone
-def test_the_paths_take_less_than_256_kib_whatever_strangers_request():
-    figures, chance = Figures(), random.Random(5)
-    long = "abc\xe9\xff" * 600
-    tracemalloc.start()
-    try:
-        for number in range(30_000):
-            path = f"/{chance.random()}{long}"
-            reason = chance.choice([*REASONS, f"made up {number % 500}"])
-            figures.refused(refusal(reason), path, "view")
-            figures.variants_full(path, f"x-{number % 100}")
-        taken = traced(__file__, "*/wheelcache/pages/busiest.py", "*/wheelcache/pages/figures.py")
-    finally:
-        tracemalloc.stop()
-    assert taken < 256 * 1024
 
 
 @pytest.mark.parametrize(
@@ -177,38 +157,3 @@ def test_the_paths_of_all_workers_are_added_also_after_their_end(worker):
         shown = published()
         assert shown.not_stored_paths == {"private": {"/c": 11, "/a": 5, "/b": 1}, "other": {"/d": 1}}
         assert shown.full_variants == {"user-agent": {"/a": 1}}
-
-
-@needs("watch")
-def test_strangers_push_no_real_path_out_of_the_database(worker):
-    (_, figures), published, chance = worker[0](), worker[1], random.Random(5)
-    for _ in range(8):
-        for _ in range(50):
-            figures.refused(refusal("session"), f"/{chance.random()}", "view")
-        refuse(figures, "session", account=10)
-        paths = published().not_stored_paths["session"]
-    assert len(paths) == PLACES
-    assert next(iter(paths.items())) == ("/account", 80)
-
-
-@needs("watch")
-def test_a_new_database_gets_all_paths_of_living_workers(worker, tmp_path):
-    (_, figures), published = worker[0](), worker[1]
-    refuse(figures, "private", a=30)
-    published()
-    (database,) = tmp_path.glob("figures/figures-*.sqlite3")
-    database.write_bytes(b"damaged" * 1000)
-    refuse(figures, "private", a=1)
-    assert published().not_stored_paths == {"private": {"/a": 31}}
-
-
-@needs("watch")
-def test_the_terminal_names_the_busiest_paths():
-    figures = Figures()
-    refuse(figures, "set-cookie", basket=5, login=2, a=1, b=1)
-    for _ in range(8):
-        figures.variants_full("/news", "user-agent")
-    assert pages_in_words("pages", figures.stats()).splitlines()[1:] == [
-        "  set-cookie: The response sets a cookie. Most often: /basket 5, /login 2, /a 1.",
-        "  Variants removed because of user-agent. Most often: /news 8.",
-    ]

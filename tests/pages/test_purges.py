@@ -123,14 +123,6 @@ def test_a_purge_counts_the_variants_that_it_removes(site, target):
     assert site.cache.purge(f"https://example.com{target}") == 0
 
 
-def test_after_a_purge_a_page_depends_on_the_headers_of_its_new_response_alone(site):
-    site.respond = answering({**USUAL, "vary": "X-Before"})
-    site.get(headers={"x-before": "1"})
-    site.cache.purge("https://example.com/")
-    site.respond = answering({**USUAL, "vary": "X-After"})
-    assert [site.get(headers={"x-before": each, "x-after": "1"}).detail[:3] for each in "12"] == ["fwd", "hit"]
-
-
 def test_a_directory_is_purged_with_those_below_it(site):
     targets = ["/news/", "/news/2024/a?page=2", "/news/b", "/newsletter", "/", "/%6Eews/c", "/1/2/3/4/5/6/7/8/9"]
     for target in targets:
@@ -344,24 +336,3 @@ def test_an_operator_purges_the_pages_of_all_workers(ask, target, purged):
     assert [visit(site) for site in workers] == [pages] * 2
     ask(target)
     assert [visit(site) for site in workers] == [purged] * 2
-
-
-@needs("watch")
-@pytest.mark.pairs(full="make_site")
-@pytest.mark.parametrize("target", [None, "http://example.com/", "example.com"])
-@pytest.mark.parametrize("was_idle", [False, True])
-def test_a_run_that_began_before_an_operator_purged_its_page_stores_nothing(ask, clock, target, was_idle):
-    (site, _), ask = ask
-    site.get("/other")
-    if was_idle:
-        site.cache.purge_all()
-        clock.advance(100)
-
-    def purge_meanwhile(request):
-        clock.advance(100 * was_idle)
-        ask(target)
-        return Response(b"old", {"cache-control": "max-age=1000"})
-
-    site.respond = purge_meanwhile
-    site.get()
-    assert site.stats().not_stored == {"purged": 1}

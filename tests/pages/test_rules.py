@@ -82,16 +82,6 @@ def test_parsing_never_fails(lines):
         assert span is None or 0 <= span[0] <= span[1] < 10
 
 
-@given(st.lists(st.sampled_from([b"gzip", b"br", b"identity", b"zstd", b"dcb"])))
-def test_normalizing_a_normalized_value_changes_nothing(accepted):
-    def normalized(value):
-        return Normalization().values([b"accept-encoding"], {b"accept-encoding": value})
-
-    once = normalized(b", ".join(accepted))
-    assert once == [b",".join(sorted({*accepted} - {b"identity", b"dcb"}))]
-    assert normalized(*once) == once
-
-
 @pytest.mark.parametrize(
     ("value", "safe"),
     [

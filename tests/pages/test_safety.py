@@ -5,7 +5,6 @@ import re
 
 import pytest
 
-from tests.pages import users
 from tests.pages.site import USUAL, AsgiSite, Request, Response, answer_of, answering, echo
 from wheelcache.pages import bypass, without_cookies
 from wheelcache.pages.keys import LONGEST_KEY, page_key
@@ -149,19 +148,6 @@ def test_an_oversized_or_malformed_header_never_makes_a_stored_page(site, value)
     assert (site.stats().stored, site.get().status) == (0, 200)
     # All others do.
     assert site.get("/2", {"x-meta": "\x20\t~\xff".ljust(4096)}).detail == "fwd=miss; stored"
-
-
-@pytest.mark.pairs(full="make_site")
-@pytest.mark.parametrize("headers", [{}, {"cache-control": "private, max-age=60"}, {"content-type": "text/css"}])
-@pytest.mark.parametrize(
-    "target", ["/account/x.css", "/account;x.js", "/account%2Fx.png", "/account?x.ico", "/static/../account"]
-)
-def test_a_suffix_does_not_let_a_private_page_be_stored(site, target, headers):
-    # Cache deception: the victim follows a link to a private page that looks like a file.
-    site.respond = lambda request: Response(repr(request.headers.get("cookie")).encode(), headers)
-    assert site.get(target, {"cookie": "user=alice"}).body == b"'user=alice'"
-    assert site.get(target).body == b"None"
-    assert site.stats().stored == 0
 
 
 @pytest.mark.pairs(full="make_site")
@@ -345,23 +331,6 @@ def test_a_request_with_a_session_gets_only_pages_that_depend_on_it(make_site, m
 # Two users.
 
 
-@pytest.mark.deep
-def test_mixed_requests_of_two_users_never_mix_their_pages(site):
-    """20,000 requests, for pages that depend on the user in every way that an application has."""
-
-    def respond(request):
-        headers, user = users.respond(request.path, request.headers, request.notes)
-        return Response(user.encode(), headers)
-
-    site.respond = respond
-    requests = users.requests(20_000)
-    answers = site.get_together(requests)
-    assert [answer.body.decode() for answer in answers] == [value for _, own in requests for value in own.values()]
-    stats = site.stats()
-    assert stats.fresh > 8_000
-    assert stats.not_stored.keys() == {"private", "set-cookie", "authorization", "user"}
-
-
 def test_an_application_that_uses_one_of_several_lines_sees_what_is_in_the_key(clock):
     site = AsgiSite(clock)
 
@@ -404,12 +373,6 @@ def test_a_path_that_a_middleware_in_front_of_the_cache_has_changed_is_the_path_
     assert site.runs == 3
     assert site.get("/x/private").detail == 'fwd=bypass; detail="rule of the site"'
     assert site.cache.purge("http://example.com/de/a") == 1
-
-
-def test_paths_that_are_not_utf_8_have_pages_of_their_own(asgi):
-    asgi.respond = lambda request: Response(repr(asgi.runs).encode(), USUAL)
-    assert len({asgi.get(target).body for target in ("/%ff", "/%fe", "/%EF%BF%BD", "/%ff")}) == 3
-    assert asgi.cache.purge("http://example.com/%fe") == 1
 
 
 BY_RULE = 'fwd=bypass; detail="rule of the site"'

@@ -1,7 +1,6 @@
 """Under ASGI, a client that does not read holds up neither the application nor the visitors who want its page."""
 
 import asyncio
-from contextvars import ContextVar
 
 import pytest
 
@@ -21,7 +20,6 @@ class StreamingSite(AsgiSite):
         pieces: an iterable of the pieces, or a function that makes it from the path.
         headers: of the response.
         made: the pieces that the application has sent or sends.
-        after: a coroutine function that the application awaits after its last message.
     """
 
     def __init__(self, clock, **options):
@@ -29,7 +27,6 @@ class StreamingSite(AsgiSite):
         self.pieces = PIECES
         self.headers = [(b"cache-control", b"max-age=60")]
         self.made = []
-        self.after = None
 
     async def application(self, scope, receive, send):
         self.requests.append(scope["path"])
@@ -40,8 +37,6 @@ class StreamingSite(AsgiSite):
             await send({"type": "http.response.body", "body": piece, "more_body": more})
             # As for the next row of a database.
             await asyncio.sleep(0)
-        if self.after is not None:
-            await self.after()
 
 
 class Client:
@@ -111,21 +106,6 @@ async def test_a_visitor_does_not_wait_for_a_client_that_does_not_read(site, len
     assert client.received[0]["status"] == (304 if condition else 200)
 
 
-async def test_code_after_the_last_message_runs_when_the_client_has_received_it(site):
-    bodies = []
-
-    async def after():
-        bodies.append(client.body)
-
-    site.after = after
-    client = Client(site)
-    await go_on()
-    assert (len(site.made), bodies) == (len(PIECES), [])
-    client.read()
-    await client.task
-    assert bodies == [BODY]
-
-
 @pytest.mark.parametrize("site", [{"max_body": 5000}], indirect=True)
 async def test_a_response_that_is_too_long_waits_for_its_client(site):
     client = Client(site)
@@ -188,27 +168,6 @@ async def test_a_stream_that_is_not_stored_ends_when_its_client_has_left(site, l
     assert len(site.made) - 1 <= most
 
 
-@pytest.mark.parametrize("is_over", [False, True])
-async def test_a_request_that_is_cancelled_leaves_no_task(site, is_over):
-    site.pieces = PIECES if is_over else Endless(PIECES)
-    client = Client(site)
-    await go_on()
-    assert site.stats().stored == is_over
-    client.task.cancel()
-    await asyncio.wait([client.task])
-    assert client.task.cancelled()
-    client.read()
-    await go_on()
-    assert client.received == []
-
-
-class Endless(list):
-    """Pieces of which more seem to follow."""
-
-    def __len__(self):
-        return 1000
-
-
 async def test_what_an_application_has_sent_before_it_fails_reaches_its_client(site):
     site.pieces = Failing()
     client = Client(site)
@@ -243,64 +202,3 @@ async def test_an_error_of_the_server_reaches_the_application(site):
     with pytest.raises(RuntimeError, match="wrong header"):
         await client.task
     assert site.stats().stored == 1
-
-
-async def test_an_error_of_the_server_during_the_run_reaches_the_application_with_its_next_message(site):
-    errors, may_send = [], asyncio.Event()
-
-    async def application(scope, receive, send):
-        await send({"type": START, "status": 200, "headers": site.headers})
-        await send({"type": "http.response.body", "body": b"a", "more_body": True})
-        await may_send.wait()
-        try:
-            await send({"type": "http.response.body", "body": b"b", "more_body": True})
-        except RuntimeError as error:
-            errors.append(error)
-
-    site.app = site.cache.asgi(application)
-    client = Client(site)
-    client.error = RuntimeError("wrong header")
-    client.read()
-    await go_on()
-    may_send.set()
-    await client.task
-    assert errors == [client.error]
-
-
-async def test_a_message_that_the_application_no_longer_waits_for_is_not_followed_by_others(site):
-    """Otherwise, the client would take the rest for the whole."""
-
-    async def application(scope, receive, send):
-        await send({"type": START, "status": 200, "headers": site.headers})
-        for _ in range(2):
-            await send({"type": "http.response.body", "body": PIECE, "more_body": True})
-        sending = asyncio.ensure_future(send({"type": "http.response.body", "body": PIECE, "more_body": False}))
-        await asyncio.wait([sending], timeout=0)
-        sending.cancel()
-        await asyncio.wait([sending])
-
-    site.app = site.cache.asgi(application)
-    client = Client(site)
-    await go_on()
-    client.read()
-    await client.task
-    assert client.received == []
-
-
-async def test_the_messages_are_sent_in_the_context_of_the_application(site):
-    variable, seen = ContextVar("variable", default=None), []
-
-    async def outside(scope, receive, send):
-        variable.set("request")
-
-        async def noting(message):
-            seen.append(variable.get())
-            await send(message)
-
-        await inside(scope, receive, noting)
-
-    inside, site.app = site.app, outside
-    client = Client(site)
-    client.read()
-    await client.task
-    assert set(seen) == {"request"}

@@ -3,7 +3,6 @@
 import asyncio
 from io import BytesIO
 from wsgiref.util import FileWrapper
-from wsgiref.validate import validator
 
 import pytest
 
@@ -78,20 +77,6 @@ def test_a_file_is_returned_as_it_is_and_not_stored(wsgi, call):
     assert not is_stored(wsgi)
 
 
-def test_a_stream_is_sent_piece_by_piece_and_stored_at_its_end(wsgi, call):
-    made = []
-
-    def stream():
-        for piece in (b"a", b"b"):
-            made.append(piece)
-            yield piece
-
-    iterable, _ = call(sending(stream))
-    assert (next(iterable), made) == (b"a", [b"a"])
-    assert [*iterable] == [b"b"]
-    assert is_stored(wsgi)
-
-
 def test_a_stream_whose_client_leaves_is_closed_and_not_stored(wsgi, call):
     closed = []
 
@@ -119,12 +104,6 @@ def test_a_stream_is_stored_when_it_has_the_promised_length(wsgi, call):
     assert [*iterable] == []
 
 
-def test_a_stream_without_bytes_is_stored_although_the_server_does_not_look_for_its_end(wsgi, call):
-    # As granian, for a redirect.
-    call(sending(lambda: iter([]), ("Content-Length", "0")))[0].close()
-    assert is_stored(wsgi)
-
-
 def test_a_response_that_uses_write_is_not_stored(wsgi, call):
     def application(environ, start_response):
         write = start_response("200 OK", USUAL)
@@ -136,31 +115,6 @@ def test_a_response_that_uses_write_is_not_stored(wsgi, call):
     assert wsgi.stats().not_stored == {"write": 1}
     call(sending([b"page"]))
     assert not is_stored(wsgi)
-
-
-def test_a_page_is_stored_under_the_headers_of_the_request_whatever_the_application_does_to_its_environ(wsgi):
-    def application(environ, start_response):
-        # As ProxyFix of Werkzeug does.
-        environ["HTTP_ACCEPT_LANGUAGE"] = environ["HTTP_HOST"] = "changed"
-        start_response("200 OK", [*USUAL, ("Vary", "Accept-Language")])
-        return [b"page"]
-
-    app = wsgi.cache.wsgi(application)
-    for language in ("de", "de", "changed"):
-        answer_of(app, wsgi.environ(*wsgi.parts("/", {"Accept-Language": language})))
-    assert (wsgi.stats().stored, wsgi.stats().fresh) == (2, 1)
-
-
-def test_a_stream_above_max_body_is_sent_in_full_and_not_stored(make_site):
-    site = make_site(max_body=10)
-    if hasattr(site, "environ"):
-        app = validator(site.cache.wsgi(validator(sending(lambda: (b"x" * 4 for _ in range(5))))))
-        assert answer_of(app, site.environ(*site.parts())).body == b"x" * 20
-    else:
-        body = {"type": "http.response.body", "body": b"x" * 4}
-        received = send_through(site, [START, *[{**body, "more_body": True}] * 4, body])
-        assert len(received) == 6
-    assert site.stats().not_stored == {"max_body": 1}
 
 
 def test_an_application_may_fail_in_the_middle_of_its_response(wsgi, call):
@@ -214,28 +168,6 @@ def test_a_body_that_no_header_announces_reaches_nobody_else(wsgi, read):
     assert (evil.body, evil.detail) == (b"evil", 'fwd=miss; detail="request with a body"')
     assert "cache-tag" not in evil.headers
     assert [ask(b"").body, ask(b"evil").body] == [b"", b""]
-
-
-@pytest.mark.parametrize("condition", [None, '"1"'])
-def test_a_reply_in_place_of_the_applications_is_started_as_early_as_that_one(wsgi, clock, condition):
-    """granian reads the status and the headers when the application returns its iterable, before the first item."""
-
-    def application(environ, start_response):
-        status = "304 Not Modified" if "HTTP_IF_NONE_MATCH" in environ else "200 OK"
-        start_response(status, [("ETag", '"1"'), ("Cache-Control", "max-age=60")])
-        return iter([b"page"])
-
-    # A stored page that the application validates, and a page of which the client has a copy that is not stored.
-    requests = [("/", {}), ("/", {})] if condition is None else [("/", {}), ("/2", {"If-None-Match": condition})]
-    started = []
-    for number, (path, headers) in enumerate(requests, 1):
-        environ = wsgi.environ(*wsgi.parts(path, headers))
-        iterable = wsgi.cache.wsgi(application)(environ, lambda status, headers: started.append(status[:3]))
-        assert len(started) == number
-        assert b"".join(iterable) == (b"" if headers else b"page")
-        getattr(iterable, "close", list)()
-        clock.advance(61)
-    assert started == ["200", "200" if condition is None else "304"]
 
 
 # ASGI.

@@ -3,7 +3,6 @@
 import pytest
 
 from tests.pages.site import USUAL, Response, answering
-from wheelcache.engine.keys import callers_tags
 
 pytestmark = pytest.mark.pairs(full="make_site", of="make_site")
 
@@ -60,16 +59,6 @@ def test_only_the_variants_with_the_tag_are_purged(site):
     assert visit() == ["fwd", "hit"]
 
 
-def test_a_run_that_began_before_a_tag_was_dropped_stores_a_page_without_it(site):
-    def drop_meanwhile(request):
-        site.cache.delete_tags("a")
-        return Response(b"old", {**USUAL, "cache-tag": "b"})
-
-    site.respond = drop_meanwhile
-    site.get()
-    assert site.stats().stored == 1
-
-
 def test_a_page_that_was_validated_keeps_its_tags_unless_the_304_lists_others(site, clock):
     site.respond = tagged("a", etag='"1"')
     site.get()
@@ -102,11 +91,3 @@ def test_a_page_with_wrong_tags_or_more_than_64_is_sent_and_not_stored(site, lis
     assert site.get().body == b"page"
     assert site.stats().not_stored == ({} if is_stored else {"tags": 1})
     assert ("A page is not stored: the tags of a page must be" in caplog.text) == (not is_stored)
-
-
-def test_operators_see_the_tags_of_the_site_only(site):
-    site.respond = tagged("a")
-    site.get("/b/c")
-    (page,) = site.cache.cache._core.scan().step(9)
-    assert len(page.tags) > 1
-    assert callers_tags(page.tags) == ("a",)

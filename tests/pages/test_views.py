@@ -1,7 +1,5 @@
 """The figures by view: each look-up, run and refusal of an HTTP cache belongs to one view."""
 
-import asyncio
-
 import pytest
 
 from tests.pages.site import Response
@@ -77,24 +75,6 @@ def test_a_renewal_is_a_load_of_the_view_and_no_miss(site, clock):
     site.get("/news")
     assert rows(site)["news"].loads == 2
     check_sums(site)
-
-
-def test_a_cancelled_run_counts_its_miss_once_and_no_time(asgi):
-    async def waits(scope, receive, send):
-        await asyncio.sleep(3600)
-
-    async def cancel():
-        site = asgi.cache.asgi(waits)
-        task = asyncio.create_task(site(asgi.scope(*asgi.parts("/news")[:4]), asyncio.Event().wait, None))
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(cancel())
-    assert {name: (each.misses, each.loads) for name, each in rows(asgi).items()} == {NO_VIEW: (1, 0)}
-    check_sums(asgi)
 
 
 def test_more_views_than_64_are_refused_in_the_group_without_a_name(site):

@@ -1,12 +1,10 @@
 """What rules of the site may do with pages that depend on the state of a visitor."""
 
-import threading
 from itertools import count
 
 import pytest
 
-from tests.pages.site import Response, WsgiSite, answering
-from tests.waiting import PATIENCE
+from tests.pages.site import Response, answering
 from wheelcache.pages import HTTPCache, bypass, ttl, without_cookies
 
 numbers = count()
@@ -64,22 +62,6 @@ def test_a_visitor_with_a_session_gets_no_lifetime_of_a_rule(make_site, cookies)
     site = make_site(rules=[("/*", ttl(60))], session_cookies=["sid"], cookies=cookies)
     site.respond = shop(vary="Cookie")
     assert hits(site, "sid=1", "sid=1", None, None) == [False, False, False, True]
-
-
-def test_visitors_with_state_do_not_wait_for_each_other(clock, closed):
-    site = WsgiSite(clock, rules=[("/*", ttl(60))], session_cookies=["sid"], cookies=["sid"])
-    closed(site.cache.cache)
-    site.respond = shop(vary="Cookie")
-    site.get("/", cookie("sid=0"))
-    both = threading.Barrier(2)
-
-    def respond(request):
-        both.wait(PATIENCE)
-        return shop(vary="Cookie")(request)
-
-    site.respond = respond
-    details = [answer.detail for answer in site.get_together([("/", cookie(f"sid={each}")) for each in (1, 2)])]
-    assert all("only a rule gives it a lifetime" in detail for detail in details)
 
 
 # Cookies that pages lose.
@@ -157,16 +139,6 @@ def test_a_page_that_was_private_for_another_visitor_keeps_the_cookie_from_the_f
     site.respond = history("private")
     for target in ("/catalogue/b", "/catalogue/b?c"):
         assert [keeps(site, target, sent) for sent in ("history=/b", "history=/b; theme=dark")] == [True, True]
-
-
-def test_a_page_that_becomes_private_replaces_no_cookie(make_site):
-    site = make_site(rules=LOSES)
-    site.respond = history()
-    site.get(PAGE)
-    site.cache.purge_all()
-    site.respond = history("private")
-    # Nothing could show at first that it would be private.
-    assert [keeps(site), keeps(site)] == [False, True]
 
 
 def test_another_cookie_that_the_page_sets_keeps_it_out(make_site):

@@ -1,11 +1,8 @@
 """Hide from a script what Windows and macOS lack, so that wheelcache takes this machine for one of them."""
 
 import sys
-from pathlib import Path
 
 from tests.scripts import run_python
-
-ROOT = Path(__file__).parents[2]
 
 HIDE = """
 import sys
@@ -14,7 +11,6 @@ import asyncio, concurrent.futures, ctypes, logging.handlers, multiprocessing.po
 import sqlite3
 import django.core.cache, django.core.checks, django.core.handlers.wsgi, django.db, django.http, django.template
 import django.test, django.views.decorators.cache
-import flask, flask_caching, flask_caching.backends
 try:
     import redis
 except ImportError:

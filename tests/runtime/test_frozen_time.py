@@ -1,19 +1,17 @@
 """Frozen time: the parts that keep running in real time, the state after the thaw, and the detection of a freeze."""
 
 import textwrap
-import threading
 import time
 from datetime import timedelta
 from math import inf
 
-import freezegun
 import pytest
 
 from tests.caches import ticking
 from tests.scripts import run
-from tests.time_travel import FAR, LIBRARIES, LONG_AGO, in_real_time, real_seconds_for
+from tests.time_travel import FAR, LIBRARIES, LONG_AGO, in_real_time
 from tests.waiting import PATIENCE, until
-from wheelcache import Cache, LoadTimeout, ManualClock, RemovalCause
+from wheelcache import Cache, RemovalCause
 from wheelcache.runtime.clock import now as machine_time
 from wheelcache.runtime.frozen_time import follow
 from wheelcache.runtime.wheel_driver import WheelDriver
@@ -95,44 +93,6 @@ def test_a_cache_that_is_made_in_a_freeze_follows_it_and_real_time_after_it(libr
     assert until(lambda: len(cache) == 0)
 
 
-def test_clocks_of_ones_own_are_left_alone(library):
-    manual = ManualClock()
-    now = [0.0]
-    caches = [Cache(jitter=0, clock=manual), Cache(jitter=0, clock=lambda: now[0])]
-    for cache in caches:
-        cache.set("a", 1, 300)
-    with library.freeze(FAR) as time_:
-        time_.shift(86_400)
-        assert [cache.get("a") for cache in caches] == [1, 1]
-        manual.advance(300)
-        now[0] = 300.0
-        assert [cache.get("a") for cache in caches] == [None, None]
-
-
-def test_a_freeze_that_begins_in_another_ends_with_that_and_one_that_ignores_wheelcache_is_none(cache):
-    """freezegun installs its functions once, and removes them once."""
-    cache.set("a", 1, 300)
-    with freezegun.freeze_time(FAR), freezegun.freeze_time(LONG_AGO):
-        assert cache.get("a") == 1
-    with freezegun.freeze_time(FAR, ignore=["wheelcache"]):
-        assert cache.get("a") == 1
-    assert cache.expires_in("a") == pytest.approx(300, abs=5)
-
-
-@pytest.mark.alone
-@pytest.mark.parametrize("moment", [FAR, LONG_AGO], ids=["years ahead", "years ago"])
-def test_a_load_times_out_in_real_time(cache, library, moment):
-    release = threading.Event()
-
-    def times_out():
-        with pytest.raises(LoadTimeout):
-            cache.get_or_load("a", lambda: release.wait(PATIENCE), 300, timeout=0.2)
-
-    with library.freeze(moment):
-        assert 0.1 < real_seconds_for(times_out) < PATIENCE
-    release.set()
-
-
 def test_the_difference_of_the_clocks_is_the_same_in_all_freezes(cache, library):
     with library.freeze(FAR):
         cache.set_many({"a": 1, "b": 1}, 300)
@@ -171,13 +131,6 @@ def test_a_wheel_whose_step_has_waited_for_a_freeze_removes_nothing():
     driver = WheelDriver(IdleWheel(), 1.0, machine_time)
     driver.freeze(machine_time)
     driver.advance(machine_time())
-
-
-def test_the_wheel_thread_sleeps_while_time_stands_still(cache, library):
-    with library.freeze(LONG_AGO) as time_:
-        cache.set("a", 1, 5)
-        time_.shift(100)
-        assert cache._parts.driver.wake_at == inf
 
 
 # Detection.
@@ -221,11 +174,6 @@ cache = wheelcache.Cache(jitter=0)
 IN_FREEZE = textwrap.indent(MAKE, "    ")
 ORDERS = {
     "in a freeze of the past": f'{{freeze}}\nwith freeze("2001-01-01"):{IN_FREEZE}{CHECK}',
-    "in a freeze, and made after it": f'{{freeze}}\nwith freeze("2001-01-01"):\n    import wheelcache{MAKE}{CHECK}',
-    "in a freeze of the future, and used in it": (
-        f'{{freeze}}\nwith freeze("2040-01-01") as outer:{IN_FREEZE}    cache.set("x", 1, 10)\n    shift(outer, 10)\n'
-        f'    assert cache.get("x") is None{CHECK}'
-    ),
     "before the library": f'{MAKE}cache.set("x", 1, 10)\n{{freeze}}{CHECK}',
 }
 

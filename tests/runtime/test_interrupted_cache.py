@@ -7,7 +7,6 @@ from weakref import WeakKeyDictionary
 
 import pytest
 
-from tests.caches import ticking
 from tests.runtime.interruptions import Delivery, Worker, compiled_core, quiet
 from wheelcache import Cache, ManualClock
 
@@ -141,34 +140,3 @@ def interrupt_everywhere(make, operation):
 def test_an_exception_at_any_point_leaves_the_cache_to_all_threads(make, name):
     # The only point of a call of the compiled core is its beginning.
     assert interrupt_everywhere(make, OPERATIONS[name]) > 1
-
-
-def set_sooner(cache):
-    """Operations that must wake or start the wheel thread."""
-    cache.set("new", 7, 5)
-
-
-def refresh(cache):
-    cache.get_or_load("stale", lambda: 8, 5, grace=GRACE, refresh_ahead=1e-6)
-
-
-@pytest.mark.parametrize("operation", [set_sooner, refresh])
-def test_an_exception_at_any_point_leaves_the_threads_of_the_process_to_others(operation):
-    def write_and_refresh():
-        other = Cache(ttl=TTL)
-        set_sooner(other)
-        other.get_or_load("stale", lambda: 7, 5)
-        refresh(other)
-
-    with quiet():
-        for target in count(1):
-            cache = ticking(0.05)(ttl=TTL, jitter=0)
-            cache.get_or_load("stale", lambda: 7, 1, grace=GRACE)
-            delivery = Delivery(target)
-            interrupted = delivery.run(lambda cache=cache: operation(cache))
-            assert worker.does(write_and_refresh), f"{delivery.where}: a lock is taken for ever"
-            write_and_refresh()
-            cache.close()
-            if not interrupted:
-                break
-    assert target > 20

@@ -1,4 +1,4 @@
-"""gevent patches after wheelcache was imported, or used: no greenlet stops the others. Each test in its own process."""
+"""gevent patches after wheelcache was imported, or used: no greenlet stops the others. In a process of its own."""
 
 import re
 
@@ -28,8 +28,8 @@ GEVENTS_OWN = r"(?s)Exception ignored in[^\n]*<bound method _ForkHooks\.after_fo
 """The output of gevent in the child of a fork on Python >= 3.13 if a thread was started before it patched."""
 
 
-def run(script, *arguments):
-    outcome = run_python("-c", PRELUDE + script, *arguments)
+def run(script):
+    outcome = run_python("-c", PRELUDE + script)
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
     assert "Traceback" not in re.sub(GEVENTS_OWN, "", outcome.stderr), outcome.stderr
     return outcome.stdout.split()
@@ -100,42 +100,3 @@ cache.set("short", 1, ttl=0.02)
 until(lambda: "short" not in cache.keys())
 others_go_on()
 """) == ["0", "0"]
-
-
-@pytest.mark.servers
-def test_a_tracking_thread_that_was_made_before_stops_no_greenlet(shared_redis):
-    """Locks and events were created before the patch. One thread fails in its first step, which runs during start()."""
-    assert run(
-        """
-import redis
-from wheelcache.near_cache.redis_tracking import Tracking, connect_like
-
-told = []
-
-class Listener:
-    def trust(self, trusted): told.append(trusted)
-    def flushed(self): pass
-    def invalidated(self, keys): told.append(keys)
-
-def connect(timeout):
-    raise ConnectionError("no server")
-
-client = redis.Redis(port=int(sys.argv[1]))
-failing, tracking = (Tracking(each, b"late:", Listener()) for each in (connect, connect_like(client)))
-client.close()
-patch()
-failing.start()
-others_go_on()
-failing.stop()
-told.clear()
-tracking.start()
-until(lambda: told == [True])
-others_go_on()
-client = redis.Redis(port=int(sys.argv[1]))
-client.set("late:a", 1)
-until(lambda: [b"late:a"] in told)
-tracking.stop()
-print("done")
-""",
-        str(shared_redis.port),
-    ) == ["done"]

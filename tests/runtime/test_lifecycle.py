@@ -1,4 +1,4 @@
-"""The hooks of forks and of the exit: their order, and asynchronous exceptions during them."""
+"""The hooks of forks and of the exit: their order, and members that raise."""
 
 import textwrap
 from pathlib import Path
@@ -6,11 +6,9 @@ from pathlib import Path
 import pytest
 
 import wheelcache
-from tests.runtime.interruptions import compiled_core
 from tests.scripts import start
 
 PACKAGE = Path(wheelcache.__file__).parent
-ROOT = Path(__file__).parents[3]
 
 
 def test_no_other_module_registers_a_hook():
@@ -20,16 +18,6 @@ def test_no_other_module_registers_a_hook():
         if any(name in path.read_text() for name in ("register_at_fork", "import atexit", "from atexit"))
     }
     assert registering == {"runtime/lifecycle.py"}
-
-
-@pytest.mark.deep
-@pytest.mark.timeout(520)
-@compiled_core
-def test_an_exception_at_any_point_of_a_fork_leaves_caches_and_threads_to_parent_and_child():
-    """Run in a separate process, since the hooks visit every cache that other tests have left."""
-    with start("from tests.runtime.interrupted_fork import main; main()") as process:
-        _, errors = process.communicate(timeout=500)
-    assert process.returncode == 0, errors
 
 
 PRELUDE = """

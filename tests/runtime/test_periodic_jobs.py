@@ -1,11 +1,9 @@
 """The periodic jobs of a cache: their times, their pauses, and their end."""
 
-from itertools import count
 from math import inf
 
 import pytest
 
-from tests.instructions import run_watched
 from wheelcache.errors import CacheClosed
 from wheelcache.runtime.periodic_jobs import IdleCheck, PeriodicJobs
 
@@ -73,40 +71,6 @@ def test_jobs_run_after_their_period_and_again_and_again(make, clock, notes):
     assert runs(notes, 10) == [10, 20]
 
 
-def test_a_start_between_any_two_instructions_of_another_one_starts_nothing_twice(make, clock, notes):
-    """Without the global interpreter lock, threads may meet there."""
-    for target in count():
-        jobs, instructions = make(10), 0
-        notes.clear()
-
-        def start_at_target(frame, jobs=jobs, target=target):
-            nonlocal instructions
-            if instructions == target:
-                jobs.start_jobs()
-            instructions += 1
-
-        run_watched(
-            jobs.start_jobs,
-            lambda frame: frame.f_code is PeriodicJobs.start_jobs.__code__,
-            start_at_target,
-        )
-        assert [what for *_, what in notes] == ["begin"], target
-        assert not jobs.paused
-        jobs.close()
-        if instructions <= target:
-            break
-    assert target > 20
-
-
-def test_without_jobs_there_is_nothing_to_start(make):
-    jobs = make()
-    for _ in range(2):
-        assert not jobs.paused
-        jobs.start_jobs()
-        jobs.start_over()
-    assert jobs.wake_at == inf
-
-
 def test_whether_to_pause_is_found_out_in_the_longest_period_and_then_all_run_once_more(make, clock, notes, idle):
     jobs = make(3, 10)
     jobs.start_jobs()
@@ -171,26 +135,6 @@ def test_after_close_none_runs_and_none_is_started(make, clock, notes):
         jobs.start_jobs()
     clock.advance(100)
     assert [what for *_, what in notes] == ["begin", "close", "start_over"]
-
-
-def test_jobs_that_are_being_started_while_they_are_closed_do_not_run(make, clock, notes):
-    """The first write of one thread, and ``close`` in another."""
-    jobs = make(3)
-    jobs._jobs[0].begin = jobs.close
-    jobs.start_jobs()
-    clock.advance(100)
-    assert runs(notes, 3) == []
-
-
-def test_a_start_that_is_interrupted_is_made_by_the_next_write(make, clock, notes):
-    jobs = make(3)
-    jobs._jobs[0].begin = lambda: fail(KeyboardInterrupt)
-    with pytest.raises(KeyboardInterrupt):
-        jobs.start_jobs()
-    del jobs._jobs[0].begin
-    jobs.start_jobs()
-    clock.advance(3)
-    assert runs(notes, 3) == [3]
 
 
 def test_in_the_child_of_a_fork_they_start_with_the_next_write_and_only_once(make, clock, notes):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.memory import descriptors
 from tests.runtime.forks import fork
 from wheelcache.errors import FileUnusable
 from wheelcache.runtime import private_files
@@ -117,34 +118,6 @@ def test_when_the_other_user_has_left_later_processes_find_those_that_run(prefer
     assert runtime_directory() == one
 
 
-def test_a_directory_of_this_user_is_never_left_for_another_one(preferred):
-    directory = runtime_directory()
-    assert directory == preferred
-    preferred.with_name(f"{preferred.name}.0").mkdir(mode=0o700)
-    assert runtime_directory() == preferred
-
-
-def test_a_name_that_is_taken_at_the_very_moment_is_left_as_well(preferred, monkeypatch):
-    mkdir = Path.mkdir
-
-    def taken_first(path, *args, **kwargs):
-        if path == preferred and not path.exists():
-            with monkeypatch.context() as patched:
-                patched.setattr(Path, "mkdir", mkdir)
-                take(preferred)
-        mkdir(path, *args, **kwargs)
-
-    monkeypatch.setattr(Path, "mkdir", taken_first)
-    assert runtime_directory() == runtime_directory() != preferred
-
-
-def test_callers_that_look_for_it_at_once_choose_the_same(preferred, together):
-    take(preferred)
-    chosen = together(lambda number: runtime_directory())
-    assert len(set(chosen)) == 1
-    assert [*preferred.parent.glob(f"{preferred.name}.*")] == chosen[:1]
-
-
 # Locked files.
 
 
@@ -152,6 +125,7 @@ def test_a_locked_file_is_private_and_waits_for_others_as_long_as_it_is_told(tmp
     path = tmp_path / "file"
     with locked_file(path):
         assert mode_of(path) == 0o600
+        assert {*descriptors(str(path))} <= private_files.not_for_children
         for options in ({"patience": 0.0}, {"patience": 0.02, "shared": True}):
             with (
                 pytest.raises(FileLocked, match="has been locked by another process for 0"),
@@ -163,7 +137,7 @@ def test_a_locked_file_is_private_and_waits_for_others_as_long_as_it_is_told(tmp
             pass
     with locked_file(path, shared=True), locked_file(path, 0.0, shared=True):
         pass
-    assert private_files.not_for_children == set()
+    assert descriptors(str(path)) == {}
 
 
 @pytest.mark.parametrize("wrong", ["mode", "link", "folder"])

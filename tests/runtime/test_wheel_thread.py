@@ -60,16 +60,6 @@ def test_the_thread_starts_with_the_first_write_and_is_parked_when_all_is_gone_a
         """) == ["not-started", "MainThread", "wheelcache-wheel", "0", "parked", "True"]
 
 
-def test_the_interpreter_exits_cleanly_with_entries_pending_and_work_in_progress():
-    assert in_python("""
-        from tests.caches import ticking
-        cache = ticking(0.001)()
-        for i in range(20_000):
-            cache.set(i, i, ttl=0.001 + i / 1e5)
-        print("done")
-        """) == ["done"]
-
-
 # Without the thread.
 
 
@@ -124,15 +114,6 @@ def test_where_no_thread_runs_a_listener_that_writes_is_not_called_within_itself
     while len(cache) > 2:
         cache.set("a", 1)
     assert calls == [0, 1]
-
-
-def test_where_no_thread_runs_writes_of_many_entries_keep_up(now, ticks):
-    ticks(0.1)
-    cache = Cache(clock=now, jitter=0)
-    for batch in range(100):
-        cache.set_many({(batch, number): 0 for number in range(500)}, ttl=0.5)
-        now.now += 0.2
-    assert len(cache) < 5_000
 
 
 def test_a_thread_that_was_refused_once_is_there_when_it_can_start(monkeypatch, caplog):
@@ -193,16 +174,6 @@ def test_caches_that_are_not_referenced_go_away_with_entries_pending():
     assert until(lambda: gc.collect() >= 0 and gone() is None)
 
 
-def test_of_a_mass_expiry_the_listener_is_told_batch_by_batch(clock):
-    cache = Cache(clock=clock, jitter=0)
-    cache.set_many(dict.fromkeys(range(5_000), 0), ttl=5)
-    sizes = []
-    cache.on_removal = lambda *removal: sizes.append(len(cache))
-    clock.advance(5)
-    assert len(sizes) == 5_000
-    assert all(size >= 5_000 - 1024 - told for told, size in enumerate(sizes))
-
-
 def test_a_write_after_hours_of_idleness_is_not_taken_for_lag(clock, caplog):
     cache = Cache(clock=clock, jitter=0)
     for hours in (0, 12, 40):
@@ -235,17 +206,6 @@ def test_a_clock_at_whose_times_floats_cannot_tell_intervals_apart_is_refused(no
         ManualClock(now)
     with pytest.raises(ValueError, match="clock must return seconds at which floats can tell intervals of 1 s apart"):
         Cache(clock=lambda: now)
-
-
-def test_a_clock_that_jumps_there_is_an_error_of_the_write_and_holds_no_lock(now, in_thread):
-    cache = Cache(clock=now, ttl=60)
-    cache.set("k", 1)
-    now.now = 1e17
-    with pytest.raises(ValueError, match="clock must return seconds at which floats can tell intervals of 1 s apart"):
-        cache.set("k", 2)
-    now.now = 1.0
-    assert in_thread(cache.set, "k", 3).result(PATIENCE)
-    assert cache.get("k") == 3
 
 
 def test_a_clock_cannot_be_advanced_by_work_that_it_is_advancing(clock):

@@ -1,10 +1,8 @@
 """The threads that load in the background: few, bounded, started on demand, and ended with the process."""
 
 import asyncio
-import gc
 import logging
 import threading
-import weakref
 
 import pytest
 
@@ -85,26 +83,6 @@ def test_at_most_so_many_jobs_run_and_so_many_wait_and_more_are_dropped_or_have_
     assert until(lambda: pool.pending == 0)
 
 
-def refuse(thread):
-    raise RuntimeError("can't start new thread")
-
-
-def test_where_no_thread_can_start_submitting_says_so_and_a_thread_that_is_there_does_the_work(pool, jobs, monkeypatch):
-    with monkeypatch.context() as patched:
-        patched.setattr(threading.Thread, "start", refuse)
-        for _ in range(5):
-            with pytest.raises(RuntimeError, match="can't start new thread"):
-                pool.submit(jobs)
-    assert (pool.threads, pool.pending) == (set(), 0)
-    assert pool.submit(jobs)
-    assert until(lambda: jobs.running == 1)
-    with monkeypatch.context() as patched:
-        patched.setattr(threading.Thread, "start", refuse)
-        assert pool.submit(jobs)
-    jobs.go.set()
-    assert until(lambda: jobs.done == 2)
-
-
 class Broken(logging.Handler):
     def emit(self, record):
         raise OSError("the disk is full")
@@ -129,23 +107,6 @@ def test_jobs_that_raise_anything_cost_no_thread_are_logged_and_cleaned_up_after
     assert until(lambda: len(cleaned) == 5)
     if not handler_raises:
         assert caplog.text.count("raised.") == 4 + 5
-
-
-def test_the_objects_of_a_job_are_let_go_when_it_is_over():
-    class Value:
-        pass
-
-    # Its thread waits for the next job.
-    pool = WorkerPool(1, 1)
-    value = Value()
-    reference = weakref.ref(value)
-    assert pool.submit(lambda value=value: None)
-    del value
-    assert until(lambda: not pool.pending)
-    gc.collect()
-    assert reference() is None
-    pool.pause()
-    assert pool.threads == set()
 
 
 def test_tasks_are_bounded_and_leave_when_they_are_cancelled_or_their_loop_is_closed():

@@ -1,9 +1,7 @@
 """Locks of a process and of a machine, which keep the same promises."""
 
 import asyncio
-import contextlib
 import gc
-import itertools
 import signal
 import threading
 import tracemalloc
@@ -14,7 +12,6 @@ import pytest
 from tests import scripts
 from tests.memory import descriptors, traced
 from tests.runtime.forks import fork
-from tests.runtime.interruptions import Delivery, Interruption, quiet
 from tests.waiting import PATIENCE, until
 from wheelcache import ManualClock
 from wheelcache.errors import FileUnusable, LockError, LockNotOwned
@@ -127,19 +124,6 @@ class TestHolding:
             with pytest.raises(LockNotOwned):
                 late()
 
-    def test_a_finalizer_may_release_a_lock(self, lock):
-        class Owner:
-            def __init__(self):
-                self.held, self.itself = lock(), self
-                self.held.acquire()
-
-            def __del__(self):
-                self.held.release()
-
-        Owner()
-        gc.collect()
-        assert not lock().locked()
-
     def test_a_lock_whose_block_has_no_end_is_released_with_its_last_reference(self, lock):
         held = lock()
         held.__enter__()
@@ -198,21 +182,6 @@ class TestWaiting:
             assert await asyncio.wait_for(waiting, PATIENCE)
 
         asyncio.run(use())
-
-    def test_many_threads_hold_a_lock_one_after_the_other(self, lock, in_thread):
-        inside, most = [], []
-
-        def use():
-            mine = lock(sleep=0.001)
-            for _ in range(5):
-                with mine:
-                    inside.append(1)
-                    most.append(len(inside))
-                    inside.pop()
-
-        for each in [in_thread(use) for _ in range(8)]:
-            each.result(PATIENCE)
-        assert most == [1] * 40
 
     @pytest.mark.parametrize("wrong", [-1, -0.001, nan, inf, "1", True])
     def test_a_wrong_time_is_an_error_that_names_it(self, wrong):
@@ -376,62 +345,3 @@ class TestProcesses:
 
 
 # Asynchronous exceptions.
-
-
-def with_block(lock):
-    with lock():
-        pass
-
-
-def with_calls(lock):
-    held = lock()
-    try:
-        held.acquire()
-        held.release()
-    except Interruption:
-        if held.owned():
-            held.release()
-        raise
-
-
-def with_extension(lock):
-    with lock(timeout=3600) as held:
-        held.extend(3600)
-
-
-def with_loser(lock):
-    with lock(), contextlib.suppress(LockError), lock(blocking_timeout=0):
-        pytest.fail("not reached")
-
-
-def with_async_block(lock):
-    """Run a coroutine without asyncio, which must not be interrupted here."""
-
-    async def use():
-        async with lock():
-            pass
-
-    with contextlib.closing(use()) as coroutine, contextlib.suppress(StopIteration):
-        coroutine.send(None)
-
-
-@pytest.mark.alone
-@pytest.mark.deep
-@pytest.mark.parametrize("use", [with_block, with_calls, with_extension, with_loser, with_async_block])
-def test_an_exception_at_any_point_leaves_no_lock_held_and_no_descriptor_open(lock, use, open_files, files):
-    use(lock)
-    faults = []
-    with quiet():
-        for target in itertools.count(1):
-            delivery = Delivery(target)
-            interrupted = delivery.run(lambda: use(lock))
-            if lock().locked():
-                faults.append(f"{delivery.where}: held")
-            if open_files():
-                faults.append(f"{delivery.where}: {open_files()} are open")
-            use(lock)
-            if not interrupted:
-                break
-    assert not faults, "\n".join(faults)
-    assert target > 15
-    assert files() == set()

@@ -1,13 +1,10 @@
 """Keyed timers, broadcasts and periodic jobs."""
 
 import threading
-from decimal import Decimal
 from math import inf, nan
 
 import pytest
 
-from tests.runtime.forking import run
-from tests.runtime.interruptions import Worker
 from tests.waiting import PATIENCE, until
 from wheelcache import ManualClock, WheelClosed
 from wheelcache.timers import STOP, Timers
@@ -84,50 +81,6 @@ class TestTimers:
         for key in "abxy":
             assert until(lambda key=key: f"The timer of {key!r} raised" in caplog.text)
 
-    def test_a_timer_that_finds_no_thread_is_logged_and_takes_nothing_with_it(self, timers, clock, caplog, monkeypatch):
-        def refuse(thread):
-            raise RuntimeError("can't start new thread")
-
-        monkeypatch.setattr(threading.Thread, "start", refuse)
-        ran, event = [], timers.after(1)
-        timers.set_timer("a", 1, 1)
-        timers.every(1, lambda: ran.append(clock()))
-        clock.advance(2)
-        assert (event.is_set(), ran) == (True, [1, 2])
-        assert "The timer of 'a' found no thread" in caplog.text
-
-    def test_keys_may_be_compared_by_code_of_their_own(self, timers, clock, fired):
-        for key, value in (("1.0", 1), ("1", 2), ("2", 3)):
-            timers.set_timer(Decimal(key), value, 5)
-        assert len(timers) == 2
-        assert timers.move_timer(Decimal("2.0"), 100)
-        assert timers.remove_timer(Decimal("2.00"))
-        clock.advance(5)
-        assert fired.wait(1) == [(Decimal(1), 2)]
-
-    def test_lag_tells_how_far_behind_and_is_warned_of_once_an_episode(self):
-        """Run in a separate process, whose wheel thread only these timers wake."""
-        printed = run("""
-            import logging
-            from wheelcache.timers import Timers
-            logging.basicConfig(stream=sys.stdout, format="%(message)s")
-            now = [0.0]
-            timers = Timers(1.0, lambda key, value: None, clock=lambda: now[0])
-            for delay in (100, 101, 102, 170):
-                timers.set_timer(delay, 0, delay)
-            for moment in (0, 140, 173, 680):
-                now[0] = moment
-                print(timers.lag)
-                # Due when a slot begins, on every level of both cores.
-                timers.set_timer(("at", moment), 0, 512)
-                assert timers.lag == 0
-            timers.stop()
-            """)
-        assert " ".join(printed) == (
-            "0.0 40.0 <Timers every 1.0 s> is 40.0 s behind; catching up. "
-            "3.0 168.0 <Timers every 1.0 s> is 168.0 s behind; catching up."
-        )
-
 
 class TestEvents:
     def test_the_waiters_of_one_tick_share_one_event(self, timers, clock):
@@ -139,20 +92,6 @@ class TestEvents:
         clock.advance(0.1)
         assert event.is_set()
         assert timers.after(3.5) is not event
-
-    def test_what_after_returns_is_an_event_of_the_threading_module(self, timers, clock):
-        event, waiting = timers.after(1), Worker()
-        assert isinstance(event, threading.Event)
-        assert "unset" in repr(event)
-        assert event.wait(-1) is event.wait(0.001) is False
-        clock.advance(1)
-        assert waiting.does(event.wait)
-        assert event.wait(-1)
-        assert "unset" not in repr(event)
-        event.clear()
-        assert not event.is_set()
-        event.set()
-        assert event.is_set()
 
     @pytest.mark.parametrize("interval", [0.1, 0.3, 1 / 3, 0.7])
     def test_a_thread_that_shares_an_event_waits_one_interval_too_long_at_most(self, make, interval):
@@ -167,25 +106,6 @@ class TestEvents:
                 for due, event in events:
                     assert not (event.is_set() and clock() < due)
                     assert event.is_set() or clock() <= due + interval * (1 + 1e-6)
-
-    def test_an_event_comes_at_its_tick_although_time_passes_while_it_is_set(self, make):
-        class Running(ManualClock):
-            """Advance by a microsecond with every read."""
-
-            start = None
-
-            def __call__(self):
-                self._now += 1e-6
-                self.start = self.start or self._now
-                return self._now
-
-        clock = Running()
-        timers = make(clock=clock)
-        for tick in range(1, 100):
-            # The call reads the clock once more for itself.
-            event = timers.after(clock.start + tick - clock() - 1.5e-6)
-            clock.advance(clock.start + tick + 1e-4 - clock())
-            assert event.is_set()
 
 
 class TestJobs:
@@ -228,26 +148,6 @@ class TestJobs:
         # Jobs of one tick run in any order.
         assert ran in (["set before"], ["set after"])
         assert event.is_set(), "no waiter is left"
-
-    def test_a_job_that_forks_runs_again_in_the_parent_only(self):
-        assert run("""
-            from wheelcache import ManualClock
-            from wheelcache.timers import Timers
-            clock, runs, pids = ManualClock(), [], []
-            timers = Timers(1.0, print, clock=clock)
-            timers.set_timer("of the parent", 1, 100)
-
-            def job():
-                runs.append(clock())
-                if not pids:
-                    pids.append(os.fork())
-
-            timers.every(1, job)
-            clock.advance(3)
-            if pids[0]:
-                os.waitpid(pids[0], 0)
-            print("parent" if pids[0] else "child", *runs, len(timers), flush=True)
-            """) == ["child", "1.0", "0", "parent", "1.0", "2.0", "3.0", "1"]
 
 
 def test_stop_is_idempotent_releases_waiters_and_ends_everything(timers, clock, fired):

@@ -1,19 +1,15 @@
 """The context of loads in the background, and the switch that keeps them with their callers."""
 
-import gc
 import threading
 from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
-from weakref import ref
 
 import pytest
 
 from tests.engine.loading.harness import InTasks, InThreads, outcome, returns, unreached
-from tests.runtime.background import full, refuse_threads
 from tests.waiting import PATIENCE
 from wheelcache import Cache, loads_in_callers_thread
 from wheelcache.engine.loading import background
-from wheelcache.runtime.worker_pool import refresh_pool
 
 tenant = threading.local()
 """The state of a site that no context has: each thread has its own."""
@@ -135,36 +131,6 @@ def test_an_error_of_the_function_is_raised_to_the_caller(make_twin, clock, load
     assert twin.get_or_load("k", returns("new")) == "new"
 
 
-def test_a_load_by_the_caller_is_in_the_callers_context_already(make_twin, tenants, monkeypatch):
-    cache, twin = make_twin(tenants)
-    twin.get_or_load("k", lambda: tenant.name)
-    assert (cache.get("k"), tenants.made_in) == ("the caller's", [])
-    if isinstance(twin, InThreads):
-        refuse_threads(monkeypatch)
-        twin.get_or_load("j", lambda: tenant.name, timeout=PATIENCE)
-        assert cache.get("j") == "the caller's"
-
-
-def test_a_queued_refresh_keeps_the_context_of_its_caller_no_longer_than_its_load(cache, clock):
-    class Request:
-        pass
-
-    cache.get_or_load("k", returns("old"), grace=50)
-    clock.advance(10)
-    request = Request()
-    token = shown.set(request)
-    with full(refresh_pool, places=1):
-        assert cache.get_or_load("k", returns("new"), grace=50) == "old"
-        shown.reset(token)
-        kept = ref(request)
-        del request, token
-        gc.collect()
-        assert kept() is not None
-    InThreads(cache).settle()
-    gc.collect()
-    assert kept() is None
-
-
 # With callers.
 
 
@@ -178,22 +144,6 @@ def test_with_the_switch_loads_run_in_the_threads_of_their_callers(make_twin, cl
         assert cache.get("k") == "new"
     assert ran_in == [threading.current_thread()]
     assert cache.stats().refreshes == (load is not by_timeout)
-
-
-def test_with_the_switch_the_error_of_a_refresh_is_logged_and_an_interruption_reaches_the_caller(
-    make_twin, clock, caplog
-):
-    cache, twin = make_twin()
-    for key in ("k", "j"):
-        twin.get_or_load(key, returns("old"), grace=50, fail_safe=50)
-    clock.advance(10)
-    with loads_in_callers_thread():
-        assert twin.get_or_load("k", returns(Boom()), grace=50, fail_safe=50) == "old"
-        assert "Loading 'k' into the cache 'default' failed" in caplog.text
-        with pytest.raises(KeyboardInterrupt):
-            twin.get_or_load("j", returns(KeyboardInterrupt()), grace=50)
-        assert twin.get_or_load("j", returns("new"), grace=50) == "old"
-        assert cache.get("j") == "new"
 
 
 def test_the_switch_ends_with_its_block_and_may_be_nested(cache, in_thread):

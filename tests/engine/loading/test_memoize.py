@@ -3,16 +3,12 @@ frameworks' decorators share."""
 
 import asyncio
 import functools
-import gc
 import inspect
-import pickle
-import weakref
 
 import pytest
 
-from tests.engine.loading.harness import Held
 from tests.runtime.background import is_idle, until_tasks_end
-from tests.waiting import PATIENCE, until, until_waiting
+from tests.waiting import until
 from wheelcache import MemoStats
 from wheelcache.engine.loading.memoize import Groups
 
@@ -147,21 +143,6 @@ def test_a_key_function_makes_the_key_of_what_matters(memoize):
     assert (page.cache_clear(), other.cache_clear()) == (0, 1)
 
 
-class EqualToAll:
-    def __eq__(self, other):
-        return True
-
-    def __hash__(self):
-        return 1
-
-
-def test_arguments_may_have_an_equality_of_their_own(memoize):
-    defaults = memoize()(lambda x, y=EqualToAll(): object())  # noqa: B008
-    assert defaults(1) is defaults(1, EqualToAll())
-    assert defaults(1) is not defaults(2)
-    assert defaults.cache_delete(2, EqualToAll())
-
-
 # Functions that can be memoized.
 
 
@@ -198,24 +179,6 @@ def test_methods_are_cached_by_instance_and_arguments(service):
     assert second.price.cache_stats() == service.price.cache_stats()
 
 
-def test_a_memoized_method_is_like_any_other_method(service, monkeypatch):
-    one, other = service(), service()
-    assert (one.price == one.price, one.price == other.price, one.price == service.price) == (True, False, False)
-    assert (len({one.price, one.price, other.price}), one.price.__self__) == (2, one)
-    assert weakref.WeakMethod(one.price)() == one.price
-    assert inspect.signature(one.price) == inspect.signature(lambda item, tax=0: 0)
-    assert list(inspect.signature(service.price).parameters) == ["self", "item", "tax"]
-    assert (one.price.__name__, one.price.__qualname__) == ("price", "Service.price")
-    assert (inspect.getdoc(one.price), one.price.__doc__, one.price.__module__) == (*["Return a price."] * 2, __name__)
-    assert repr(one.price).startswith("<bound method Service.price of <")
-    assert all(map(inspect.iscoroutinefunction, (service.stock, one.stock)))
-    assert pickle.loads(pickle.dumps(service.price)) is service.price
-    bound = pickle.loads(pickle.dumps(one.price))
-    assert (type(bound.__self__), bound(5)) == (Service, 5)
-    monkeypatch.setattr(service, "of_another", other.price, raising=False)
-    assert one.of_another == other.price
-
-
 def test_objects_that_are_compared_by_identity_are_reported_once_per_method(cache, caplog):
     class View:
         @cache.memoize()
@@ -244,19 +207,6 @@ def test_objects_that_are_compared_by_identity_are_reported_once_per_method(cach
     assert "Give memoize a key=" in line
 
 
-def test_an_instance_lives_as_long_as_its_entry_and_no_longer(cache, clock, service):
-    cache.on_removal = None
-    instance = service()
-    instance.price(1)
-    reference = weakref.ref(instance)
-    del instance
-    gc.collect()
-    assert reference() is not None
-    clock.advance(10)
-    gc.collect()
-    assert reference() is None
-
-
 def test_classmethods_staticmethods_and_properties_are_memoized_below_their_decorators(cache):
     class Base:
         @classmethod
@@ -282,25 +232,6 @@ def test_classmethods_staticmethods_and_properties_are_memoized_below_their_deco
     assert [Base.double(2), Derived.double(x=2), Derived().double(2)] == [4, 4, 4]
     assert (figures(Base.name), figures(Base.double)) == ((1, 3, 3), (2, 1, 1))
     assert (base := Base()).of_property is base.of_property
-
-
-def test_classes_partials_and_objects_that_can_be_called_are_memoized_apart(cache):
-    class Adder:
-        def __init__(self, n):
-            self.n = n
-
-        def __call__(self, x):
-            return self.n + x
-
-    functions = [cache.memoize()(Adder(n)) for n in (1, 2)]
-    functions += [cache.memoize()(functools.partial(lambda n, x: n + x, n)) for n in (3, 4)]
-    for _ in range(2):
-        assert [function(10) for function in functions] == [11, 12, 13, 14]
-    assert functions[1].cache_clear() == 1
-    memoized = cache.memoize()(Adder)
-    assert memoized(1) is memoized(n=1)
-    assert memoized(1) is not memoized(2)
-    assert [cache.memoize()(len)("abc") for _ in range(2)] == [3, 3]
 
 
 def generator():
@@ -360,38 +291,6 @@ def test_grace_and_refresh_ahead_are_as_for_take_and_a_stale_hit_is_a_hit(cache,
     assert found == [0, 0, 6, 6, 16]
     assert figures(memoized) == (4, 1, 3)
     assert (cache.stats().hits + cache.stats().stale_hits, cache.stats().misses) == (4, 1)
-
-
-def test_recursion_computes_each_value_once_and_leaves_nothing_that_waits_if_it_ends_in_an_error(cache):
-    @cache.memoize()
-    async def fibonacci(n):
-        return n if n < 2 else await fibonacci(n - 1) + await fibonacci(n - 2)
-
-    assert asyncio.run(fibonacci(60)) == 1548008755920
-    assert figures(fibonacci) == (58, 61, 61)
-    is_endless = True
-    function = cache.memoize()(lambda n: function(n + 1) if is_endless else n)
-    cache.clear()
-    for _ in range(2):
-        with pytest.raises(RecursionError):
-            function(0)
-    assert len(cache) == 0
-    is_endless = False
-    assert [function(n) for n in range(1000)] == list(range(1000))
-
-
-@pytest.mark.parametrize("forget", [lambda f: f.cache_clear(), lambda f: f.cache_delete(1)], ids=["clear", "delete"])
-def test_what_is_computed_while_it_is_forgotten_is_not_stored(cache, pool, forget):
-    held = Held()
-    function = cache.memoize()(lambda x: held() or object())
-    first = pool.submit(function, 1)
-    assert held.is_running()
-    assert not forget(function)
-    late = pool.submit(function, 1)
-    until_waiting()
-    held.release()
-    assert first.result(PATIENCE) is not late.result(PATIENCE)
-    assert function(1) is late.result()
 
 
 def test_keys_of_functions_whose_names_may_differ_between_processes_are_not_portable():

@@ -1,6 +1,5 @@
 """Values that can be read only once: coroutines and generators."""
 
-import asyncio
 from contextlib import closing
 from math import inf
 
@@ -26,32 +25,9 @@ async def async_generator():
     yield 1
 
 
-async def generator_in_coroutine():
-    return generator()
-
-
 KINDS = pytest.mark.parametrize(
     ("function", "message"), [(coroutine, AWAIT), (generator, f"<generator .*{LIST}"), (async_generator, LIST)]
 )
-OPTIONS = pytest.mark.parametrize("options", [{}, {"ttl": lambda value: 5}, {"timeout": 5}, {"grace": 5}])
-
-
-@pytest.mark.pairs
-@OPTIONS
-@KINDS
-@pytest.mark.parametrize("wrap", [lambda function: function, lambda function: lambda previous: function()])
-def test_no_load_stores_a_result_that_can_be_read_only_once(cache, function, message, wrap, options):
-    async def forgets_to_await():
-        cache.get_or_load("k", wrap(function), **options)
-
-    for load in (lambda: cache.get_or_load("k", wrap(function), **options), lambda: asyncio.run(forgets_to_await())):
-        with pytest.raises(TypeError, match=message):
-            load()
-    awaited = generator_in_coroutine if function is coroutine else function
-    with pytest.raises(TypeError, match=LIST):
-        asyncio.run(cache.aget_or_load("k", awaited, **options))
-    assert "k" not in cache
-    assert asyncio.run(cache.aget_or_load("k", coroutine, **options)) == 1
 
 
 def test_callers_that_wait_receive_the_error_too(cache, pool):

@@ -10,7 +10,6 @@ import pytest
 from tests.engine.loading.harness import HeldInTasks, assert_counts, outcome, returns, unreached
 from tests.runtime.background import full, is_idle, refuse_threads, until_tasks_end
 from tests.waiting import PATIENCE, until
-from wheelcache import CacheClosed
 from wheelcache.runtime.worker_pool import QUEUE, refresh_pool
 
 
@@ -97,19 +96,6 @@ def test_a_refresh_that_finds_its_entry_written_when_it_begins_loads_nothing(cac
     assert until(is_idle)
     assert (cache.stats().refreshes, cache.stats().loads, cache.stats().load_failures) == (1, 1, 0)
     assert cache.get("k") == ("newer" if write == "set" else None)
-
-
-@pytest.mark.usefixtures("stale")
-def test_closing_a_cache_while_it_refreshes_is_quiet(cache, twin, caplog):
-    loader = twin.held("new")
-    assert twin.get_or_load("k", loader, grace=50) == "old"
-    assert loader.is_running()
-    cache.close()
-    loader.release()
-    twin.settle()
-    assert caplog.text == ""
-    with pytest.raises(CacheClosed):
-        twin.get_or_load("k", unreached, grace=50)
 
 
 def raise_exit(*args):

@@ -1,15 +1,13 @@
 """One load for any number of callers: their results, concurrent writes, and leaders that leave."""
 
 import asyncio
-import gc
 import threading
-import weakref
 
 import pytest
 
 from tests.engine.loading.harness import Held, assert_counts, outcome, returns, unreached
-from tests.waiting import PATIENCE, auntil_waiting, until, until_waiting
-from wheelcache import CacheClosed, LoadDeadlock, RemovalCause
+from tests.waiting import PATIENCE, until_waiting
+from wheelcache import CacheClosed, LoadDeadlock
 from wheelcache.engine.loading.request import Unstored
 
 
@@ -55,20 +53,6 @@ def test_load_seconds_add_up_on_the_caches_clock(cache, clock):
         cache.get_or_load("b", lambda: clock.advance(1) or 1 / 0)
     stats = cache.stats()
     assert (stats.loads, stats.load_failures, stats.load_seconds) == (2, 1, 2.75)
-
-
-def test_a_listener_may_look_up_the_key_that_was_loaded(make, clock, ticks):
-    seen = []
-
-    def listener(key, value, cause):
-        seen.append((value, cause, cache.get_or_load("k", unreached)))
-
-    ticks(60)
-    cache = make(on_removal=listener)
-    cache.set("k", "old", ttl=1)
-    clock.advance(1)
-    assert cache.get_or_load("k", returns("new")) == "new"
-    assert seen == [("old", RemovalCause.EXPIRED, "new")]
 
 
 # Writes meanwhile.
@@ -165,23 +149,6 @@ def test_exceptions_that_generators_use_for_themselves_reach_a_caller(cache, rai
     assert cache.get_or_load("k", returns(1)) == 1
 
 
-def test_a_stop_iteration_of_a_thread_reaches_the_tasks_that_wait(cache, ask):
-    """Check an exception that asyncio futures refuse to raise: it left the task waiting forever."""
-    loader = Held(StopIteration())
-
-    async def main():
-        (leading,) = ask(loader)
-        assert loader.is_running()
-        waiting = asyncio.create_task(cache.aget_or_load("k", unreached))
-        await auntil_waiting()
-        loader.release()
-        with pytest.raises(RuntimeError, match="coroutine raised StopIteration"):
-            await asyncio.wait_for(waiting, PATIENCE)
-        assert isinstance(leading.exception(PATIENCE), StopIteration)
-
-    asyncio.run(main())
-
-
 # Waits that could never end.
 
 
@@ -234,20 +201,6 @@ def test_a_blocking_caller_in_the_loop_of_the_leading_task_loads_apart_and_store
     assert asyncio.run(main()) is True
 
 
-def test_a_blocking_caller_in_a_loop_that_a_load_waits_for_in_a_roundabout_way_loads_apart(cache, pool):
-    async def main():
-        go = asyncio.Event()
-        leading = asyncio.create_task(cache.aget_or_load("a", go.wait))
-        await asyncio.sleep(0)
-        thread = asyncio.wrap_future(pool.submit(cache.get_or_load, "b", lambda: cache.get_or_load("a", unreached)))
-        await auntil_waiting()
-        assert cache.get_or_load("b", returns("apart")) == "apart"
-        go.set()
-        return await leading, await thread
-
-    assert asyncio.run(main()) == (True, True)
-
-
 def test_a_caller_that_blocks_the_loop_that_its_turn_begins_to_need_loads_apart_after_a_while(monkeypatch, cache, pool):
     monkeypatch.setattr("wheelcache.engine.turns.BLOCKED_LOOP", 0.5)
     waits_for_the_loop = Held()
@@ -266,63 +219,4 @@ def test_a_caller_that_blocks_the_loop_that_its_turn_begins_to_need_loads_apart_
     assert asyncio.run(main()) == (True, True)
 
 
-def test_a_finalizer_that_takes_the_key_whose_value_is_being_stored_does_not_wait(make, pool):
-    """It runs in the leader's own thread, when the loader is over."""
-    found = []
-
-    class Value:
-        def __del__(self):
-            found.append(cache.get_or_load("k", returns("apart")))
-
-    left = [Value()]
-    cache = make(max_weight=9, weigher=lambda key, value: left.clear() or 1)
-    assert pool.submit(cache.get_or_load, "k", returns("new")).result(PATIENCE) == "new"
-    assert found == ["apart"]
-    assert cache.get("k") == "new"
-
-
 # Remaining objects.
-
-
-class Value:
-    pass
-
-
-def test_what_a_loader_left_running_may_take_its_key_when_the_load_is_over_and_keeps_no_value_alive(cache):
-    async def main():
-        go, tasks = asyncio.Event(), []
-
-        async def later():
-            await go.wait()
-            return await cache.aget_or_load("k", Value)
-
-        async def load():
-            tasks.append(asyncio.create_task(later()))
-            return Value()
-
-        value = weakref.ref(await cache.aget_or_load("k", load))
-        cache.clear()
-        assert value() is None
-        go.set()
-        assert isinstance(await tasks[0], Value)
-
-    cache.on_removal = None
-    asyncio.run(main())
-
-
-@pytest.mark.parametrize("policy", [{}, {"timeout": PATIENCE}], ids=["", "timed"])
-def test_a_failed_load_without_waiters_leaves_no_cycle(cache, policy):
-    left = []
-
-    def loader():
-        local = Value()
-        left.append(weakref.ref(local))
-        raise LookupError
-
-    gc.disable()
-    try:
-        with pytest.raises(LookupError):
-            cache.get_or_load("k", loader, **policy)
-        assert until(lambda: left[0]() is None)
-    finally:
-        gc.enable()

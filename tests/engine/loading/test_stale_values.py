@@ -2,8 +2,7 @@
 
 import pytest
 
-from tests.engine.loading.harness import Held, assert_counts, returns, unreached
-from tests.waiting import PATIENCE, until, until_waiting
+from tests.engine.loading.harness import assert_counts, returns, unreached
 from wheelcache import MissingKey, RemovalCause
 
 EXPIRED, EVICTED, REPLACED, DELETED, CLEARED = RemovalCause
@@ -26,18 +25,6 @@ def test_a_value_within_its_grace_is_served_at_once_while_one_refresh_runs(cache
     assert cache.expires_in("k") == 10
     assert removals == [("k", "old", EXPIRED)]
     assert_counts(cache, hits=1, misses=1, stale_hits=6, loads=2, refreshes=1, expirations=1)
-
-
-def test_a_stampede_on_a_stale_value_is_served_and_refreshes_once(cache, clock, together):
-    cache.get_or_load("k", returns("old"), grace=5)
-    clock.advance(10)
-    loader = Held("new")
-    assert together(lambda _: cache.get_or_load("k", loader, grace=5)) == ["old"] * 32
-    loader.release()
-    assert until(lambda: cache.get("k") == "new")
-    assert loader.calls == 1
-    assert (cache.stats().stale_hits, cache.stats().refreshes) == (32, 1)
-    assert cache.stats().groups[""].stale_hits == 32
 
 
 @pytest.mark.pairs(full="twin", of="twin")
@@ -79,52 +66,6 @@ def test_a_refresh_that_fails_ends_the_stale_value_and_the_next_caller_gets_the_
     assert_counts(cache, misses=2, stale_hits=1, refreshes=1, loads=1, load_failures=2, expirations=1)
 
 
-@pytest.mark.parametrize("write", ["set", "delete"])
-def test_a_write_while_a_refresh_runs_wins(cache, clock, twin, write):
-    twin.get_or_load("k", returns("old"), grace=5)
-    clock.advance(10)
-    loader = twin.held("refreshed")
-    assert twin.get_or_load("k", loader, grace=5) == "old"
-    assert loader.is_running()
-    assert cache.set("k", "set") if write == "set" else not cache.delete("k")
-    loader.release()
-    twin.settle()
-    assert cache.get("k") == ("set" if write == "set" else None)
-
-
-def test_a_load_and_a_refresh_of_a_key_never_run_together(cache, clock, pool):
-    cache.get_or_load("k", returns("old"), grace=50)
-    clock.advance(10)
-    loader = Held("new")
-    cache.get_or_load("k", loader, grace=50)
-    assert loader.is_running()
-    without_grace = pool.submit(cache.get_or_load, "k", unreached)
-    until_waiting()
-    loader.release()
-    assert without_grace.result(PATIENCE) == "new"
-    assert (cache.stats().coalesced, cache.stats().refreshes) == (1, 1)
-    cache.get_or_load("j", returns("old"), grace=50)
-    clock.advance(10)
-    loader = Held("new")
-    without_grace = pool.submit(cache.get_or_load, "j", loader)
-    assert loader.is_running()
-    assert cache.get_or_load("j", unreached, grace=50) == "old"
-    assert cache.stats().refreshes == 1
-    loader.release()
-    assert without_grace.result(PATIENCE) == "new"
-
-
-def test_a_stale_hit_is_a_use(make, clock, twin, removals):
-    twin.cache = make(max_entries=2)
-    twin.get_or_load("a", returns("old"), grace=50)
-    twin.cache.set("b", 1, ttl=100)
-    clock.advance(10)
-    twin.get_or_load("a", returns("old"), grace=50)
-    twin.settle()
-    twin.cache.set("c", 1, ttl=100)
-    assert ("b", 1, EVICTED) in removals
-
-
 def test_other_calls_see_no_stale_value_and_leave_it_to_take(cache, clock, removals):
     cache.get_or_load("k", returns(1), grace=5)
     clock.advance(11)
@@ -135,19 +76,6 @@ def test_other_calls_see_no_stale_value_and_leave_it_to_take(cache, clock, remov
             call("k")
     assert removals == []
     assert cache.get_or_load("k", returns(2), grace=5) == 1
-
-
-def test_a_live_value_with_grace_is_touched_and_counted_up_and_keeps_its_grace(cache, clock, removals):
-    cache.get_or_load("k", returns(1), grace=5)
-    clock.advance(9)
-    assert cache.incr("k") == 2
-    assert cache.expires_in("k") == 1
-    assert cache.touch("k", 20)
-    clock.advance(20)
-    assert cache.get("k") is None
-    assert cache.get_or_load("k", returns(7), grace=5) == 2
-    assert removals[0] == ("k", 1, REPLACED)
-    assert until(lambda: cache.get("k") == 7)
 
 
 # Refresh ahead.

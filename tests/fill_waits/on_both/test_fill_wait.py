@@ -5,8 +5,6 @@ from types import MappingProxyType
 
 import pytest
 
-from tests.backends.adapter import names
-from tests.backends.on_django import OnDjango
 from tests.caches import is_leased
 from tests.waiting import PATIENCE, until, until_waiting, waiting
 from wheelcache.runtime.request_scope import end_request
@@ -60,23 +58,6 @@ def test_any_real_number_and_any_mapping_is_taken(make, waits):
     cache = make(fill_wait=waits)
     cache.get("key")
     assert leased(cache, "key") == ["key"]
-
-
-def test_waits_that_mean_the_same_share_a_store_of_django():
-    name = next(names)
-
-    def stores(*given):
-        return {id(OnDjango.make(name, fill_wait=waits).backend.store) for waits in given}
-
-    alike = [{"a": 1, "b": 2, "long": 3}, {"long": 3.0, "a": 1.0, "b": 2}]
-    default = OnDjango.make(name).backend.store
-    assert stores({"fragments": 5, "pages": 5.0}) == {id(default)}
-    assert len(stores(*alike)) == len(stores(5, {"": 5.0})) == len(stores(0, {"a": 0}, {})) == 1
-    assert len(stores(alike[0], 5, 0)) == 3
-    stores(1, {"a": 1})
-    for wrong in (True, {"a": True}):
-        with pytest.raises(OnDjango.refused, match="FILL_WAIT"):
-            stores(wrong)
 
 
 def test_of_the_prefixes_of_a_key_the_longest_says_how_long_is_waited(make, in_thread, clock):

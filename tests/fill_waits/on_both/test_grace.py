@@ -147,18 +147,6 @@ def test_if_the_caller_that_computes_fails_the_next_computes_and_the_others_cont
     assert [in_thread(expired.get, "key").result(PATIENCE) for _ in range(2)] == [OLD, OLD]
 
 
-def test_after_the_fill_wait_the_next_caller_computes(make, clock, in_thread):
-    cache = make(fill_wait=5, grace=GRACE)
-    cache.set("key", OLD, TTL)
-    clock.advance(TTL)
-    cache.get("key")
-    ask = lambda: (cache.get("key"), is_leased(cache.engine, cache.key("key")))  # noqa: E731
-    clock.advance(4.9)
-    assert in_thread(ask).result(PATIENCE) == (OLD, False)
-    clock.advance(0.1)
-    assert in_thread(ask).result(PATIENCE) == (None, True)
-
-
 # Loaders.
 
 
@@ -188,17 +176,6 @@ def test_while_one_caller_loads_an_expired_value_the_others_get_the_old_one(expi
     assert end() == NEW
     assert expired.load("key", None, TTL) == NEW
     assert expired.engine.stats().stale_hits == 2
-
-
-@pytest.mark.parametrize("options", [{}, {"load_timeout": PATIENCE}], ids=["here", "in the background"])
-def test_a_load_that_fails_leaves_the_old_value_to_the_others_while_the_next_caller_loads(
-    expired, start_loading, options
-):
-    with pytest.raises(ZeroDivisionError):
-        expired.load("key", lambda: 1 // 0, TTL, **options)
-    end = start_loading(lambda: NEW)
-    assert expired.load("key", None, TTL) == OLD
-    assert end() == NEW
 
 
 def test_a_value_that_is_deleted_while_it_is_loaded_is_not_returned_to_later_callers(expired, start_loading, in_thread):

@@ -3,15 +3,8 @@
 ``tests/backends/test_load_counts`` tests that each computation is one load, however the value is cached.
 """
 
-import asyncio
-import threading
-import tracemalloc
-import warnings
-
 import pytest
 
-from tests.memory import traced
-from tests.waiting import PATIENCE
 from wheelcache.engine.loading import misses
 
 SECOND = 10**9
@@ -72,40 +65,3 @@ def test_misses_that_no_set_follows_are_forgotten(make):
     cache.set("missed-0", 1)
     cache.set("missed-4999", 1)
     assert loads(cache)[0] == 1
-
-
-def test_threads_and_tasks_that_compute_at_once_are_timed_apart(make, together):
-    cache = make()
-    all_threads = threading.Barrier(32)
-
-    async def compute(number, all_tasks):
-        cache.get(f"{number}")
-        await all_tasks.wait()
-        cache.set(f"{number}", 1)
-
-    async def compute_three_times(number):
-        # The same key in each task.
-        all_tasks = asyncio.Barrier(3)
-        await asyncio.gather(*(compute(number, all_tasks) for _ in range(3)))
-
-    def work(number):
-        cache.get(f"thread-{number}")
-        all_threads.wait(PATIENCE)
-        cache.set(f"thread-{number}", 1)
-        asyncio.run(compute_three_times(number))
-
-    assert together(work) == [None] * 32
-    assert loads(cache)[0] == 4 * 32
-
-
-@pytest.mark.alone
-def test_long_keys_that_were_missed_are_not_kept(make):
-    cache = make()
-    tracemalloc.start()
-    try:
-        with warnings.catch_warnings(action="ignore"):
-            for number in range(100):
-                cache.get(f"{number}" * 100_000)
-        assert traced(__file__, "*/wheelcache/*") < 1_000_000
-    finally:
-        tracemalloc.stop()

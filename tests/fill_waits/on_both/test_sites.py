@@ -1,18 +1,13 @@
 """Requests that miss a page, a fragment or the value of a function together: one computes it."""
 
-import threading
-from collections import Counter
-from itertools import count
-
 import pytest
 
 from tests.caches import is_leased
 from tests.fill_waits.on_both.sites import KINDS, TTL, DjangoSite, FlaskSite, OurFlaskSite
 from tests.flask_backend.conftest import BEFORE_2_5
-from tests.waiting import PATIENCE, THREADS, until, until_waiting
+from tests.waiting import PATIENCE, THREADS, until_waiting
 
 LONG = 1000
-GRACE = 30
 
 SITES = {"django": DjangoSite, "flask": FlaskSite, **({} if BEFORE_2_5 else {"our flask": OurFlaskSite})}
 VALUES = [pytest.param(SITES[name], kind, id=f"{name}-{kind}") for name in SITES for kind in SITES[name].kinds]
@@ -52,60 +47,3 @@ def test_a_missing_or_expired_value_is_computed_once_for_all_visitors(clock, tog
             assert len({*together(lambda number: site.ask(kind))}) == len(runs)
             assert len(runs) <= site.makers(kind)
             clock.advance(TTL)
-
-
-@of_all_values
-def test_with_grace_visitors_of_an_expired_value_get_the_old_one_while_one_computes(clock, together, site_class, kind):
-    runs, answered = count(1), threading.Event()
-    with site_class().running(fill_wait=LONG, grace=GRACE) as site:
-        makers = site.makers(kind)
-        others = threading.Barrier(THREADS - makers)
-
-        def compute():
-            if (number := next(runs)) > 1:
-                # All other visitors have their answers before this one has.
-                assert answered.wait(PATIENCE)
-            return f"value {number}"
-
-        def visit(number):
-            _, found = site.ask(kind)
-            if found == "value 1" and others.wait(PATIENCE) == 0:
-                answered.set()
-            return found
-
-        site.compute = compute
-        assert [site.ask(kind)[1] for _ in range(2)] == ["value 1"] * 2
-        clock.advance(TTL)
-        made = [f"value {number}" for number in range(2, 2 + makers)]
-        assert Counter(together(visit)) == {"value 1": THREADS - makers, **dict.fromkeys(made, 1)}
-        assert site.ask(kind)[1] in made
-
-
-@pytest.mark.parametrize("kind", ["page", "function"])
-@of_all_sites
-def test_a_request_that_fails_leaves_no_lease_and_the_old_value_within_its_grace(clock, in_thread, site_class, kind):
-    fails, began, may_end = True, [], threading.Event()
-
-    def compute():
-        if fails:
-            raise LookupError("failed")
-        began.append(kind)
-        assert may_end.wait(PATIENCE)
-        return "new"
-
-    with site_class().running(fill_wait=LONG, grace=GRACE) as site:
-        site.compute = lambda: "old"
-        # The second time, a page is found by the headers on which it depends.
-        assert [site.ask(kind) for _ in range(2)] == [(200, "old")] * 2
-        clock.advance(TTL)
-        site.compute = compute
-        for _ in range(3):
-            assert in_thread(site.ask, kind).result(PATIENCE)[0] == 500
-        fails = False
-        computing = []
-        for number in range(1, site.makers(kind) + 1):
-            computing.append(in_thread(site.ask, kind))
-            assert until(lambda number=number: len(began) == number)
-        assert in_thread(site.ask, kind).result(PATIENCE) == (200, "old")
-        may_end.set()
-        assert [each.result(PATIENCE) for each in computing] == [(200, "new")] * len(computing)

@@ -10,7 +10,7 @@ from django.core.signals import request_finished
 
 from tests.caches import is_leased
 from tests.engines import engine
-from tests.waiting import PATIENCE, auntil_waiting, until_waiting
+from tests.waiting import PATIENCE
 
 LONG = 1000
 """Seconds of a FILL_WAIT that ends after any test: a result within PATIENCE did not wait for it."""
@@ -31,19 +31,6 @@ def test_a_prefix_is_of_the_key_as_the_caller_writes_it_and_versions_are_apart(m
     assert not is_leased(engine(cache), "site:3:page:2")
 
 
-@pytest.mark.filterwarnings("ignore::django.core.cache.CacheKeyWarning")
-@pytest.mark.parametrize("function", [{}, {"KEY_FUNCTION": lambda key, prefix, version: str(key)[::-1]}])
-def test_any_key_may_be_waited_for(make, in_thread, function):
-    cache = make({"FILL_WAIT": LONG}, **function)
-    keys = ["with space", "x" * 300, 7, ("a", 1), "é", ""]
-    for key in keys:
-        cache.get(key)
-    waiters = [in_thread(cache.get, key) for key in keys]
-    until_waiting(len(keys))
-    cache.set_many(dict.fromkeys(keys, "value"))
-    assert [waiter.result(PATIENCE) for waiter in waiters] == ["value"] * len(keys)
-
-
 # Coroutines, and requests of ASGI
 
 
@@ -53,29 +40,6 @@ def run(coroutine):
             return await coroutine
 
     return asyncio.run(in_time())
-
-
-def test_of_all_tasks_that_miss_together_one_goes_on_and_each_and_a_thread_gets_a_value_of_its_own(cache, in_thread):
-    misses, threads = [], []
-
-    async def ask():
-        value = await cache.aget("key")
-        if value is None:
-            misses.append(1)
-            threads.append(in_thread(cache.get, "key"))
-            await auntil_waiting(20)
-            value = ["computed"]
-            await cache.aset("key", value)
-        return value
-
-    async def use():
-        values = await asyncio.gather(*(ask() for _ in range(20)))
-        return [*values, threads[0].result(PATIENCE)]
-
-    values = run(use())
-    assert values == [["computed"]] * 21
-    assert len(misses) == 1
-    assert len(set(map(id, values))) == 21
 
 
 def test_aget_hits_and_misses_as_get_does(make):
@@ -92,25 +56,6 @@ def test_aget_hits_and_misses_as_get_does(make):
         assert run(use()) == list(asked.values())
     stats = engine(cache).stats()
     assert (stats.hits, stats.misses) == (3, 2)
-
-
-def test_with_grace_tasks_get_the_old_value_while_one_of_them_computes(make, clock):
-    cache = make({"FILL_WAIT": LONG, "GRACE": 30})
-    cache.set("key", "old", 60)
-    clock.advance(60)
-
-    async def use():
-        # This task computes.
-        assert await cache.aget("key") is None
-        ask = lambda: asyncio.create_task(cache.aget("key"), context=copy_of_a_request)  # noqa: E731
-        found = await asyncio.gather(*(ask() for _ in range(20)))
-        # A synchronous call in the loop never waits.
-        found.append(copy_of_a_request.run(cache.get, "key"))
-        await cache.aset("key", "new")
-        return found, await cache.aget("key")
-
-    copy_of_a_request = copy_context()
-    assert run(use()) == (["old"] * 21, "new")
 
 
 def in_a_request(function):
@@ -136,25 +81,6 @@ def test_what_a_thread_holds_for_a_request_of_asgi_ends_with_the_request(cache, 
 
     in_thread(in_a_request, view).result(PATIENCE)
     assert in_thread(cache.get, "key", "missed").result(PATIENCE) == "missed"
-
-
-def test_requests_of_asgi_wait_for_each_other_though_all_inherit_from_the_start_up(cache, in_thread):
-    def start_up():
-        cache.get("start-up")
-        requests = [in_thread(copy_context().run, in_a_request, view) for _ in range(2)]
-        return [request.result(PATIENCE) for request in requests]
-
-    found = []
-
-    def view():
-        value = cache.get("key")
-        if value is None:
-            until_waiting()
-            cache.set("key", "value")
-        found.append(value)
-
-    in_thread(start_up).result(PATIENCE * 2)
-    assert sorted(found, key=str) == [None, "value"]
 
 
 def test_a_view_and_its_middleware_act_for_one_request_whichever_asks_first(cache, in_thread):

@@ -1,6 +1,5 @@
 """fill_wait in Flask: app contexts, views, memoized functions. ``on_both`` tests what both frameworks do."""
 
-import asyncio
 import threading
 
 import flask
@@ -8,8 +7,7 @@ import pytest
 
 from tests.caches import is_leased
 from tests.engines import engine
-from tests.flask_backend.slow import in_app
-from tests.waiting import PATIENCE, until, until_waiting
+from tests.waiting import PATIENCE, until_waiting
 
 LONG = 1000
 """Seconds of a fill_wait that ends after any test: a result within PATIENCE did not wait for it."""
@@ -84,23 +82,6 @@ def test_an_app_context_within_another_ends_its_own_leases_only(make_waiting_app
     assert held(backend, *keys) == []
 
 
-def test_what_a_streamed_response_asks_for_it_holds_until_its_end(make_waiting_app):
-    app, cache, backend = make_waiting_app()
-
-    @app.get("/")
-    def view():
-        @flask.stream_with_context
-        def parts():
-            for name in "ab":
-                cache.get(name)
-                yield " ".join(held(backend, "flask_cache_a", "flask_cache_b"))
-
-        return parts()
-
-    assert app.test_client().get("/").text == "flask_cache_aflask_cache_a flask_cache_b"
-    assert held(backend, "flask_cache_a", "flask_cache_b") == []
-
-
 HOW = {
     "raises": {},
     "aborts": {"response_filter": lambda response: not isinstance(response, flask.Response)},
@@ -139,47 +120,4 @@ def test_when_a_request_ends_without_a_value_its_leases_end(make_waiting_app, ho
         assert held(backend, "flask_cache_view//", "flask_cache_other") == []
 
 
-def test_what_an_async_view_has_done_in_threads_does_not_wait_for_its_own_request(make_waiting_app, in_thread):
-    app, cache, _ = make_waiting_app()
-
-    @app.get("/")
-    @cache.cached()
-    async def view():
-        # As the task that it is, which from here on has no lease of its own.
-        cache.get("other")
-        cache.set("other", 1)
-        return str(await asyncio.to_thread(cache.get, "view//"))
-
-    assert in_thread(lambda: app.test_client().get("/").text).result(PATIENCE) == "None"
-
-
 # Memoized functions.
-
-
-def test_a_memoized_function_that_is_forgotten_while_it_runs_runs_once_more_and_that_is_what_is_kept(
-    make_waiting_app, in_thread
-):
-    app, cache, _ = make_waiting_app()
-    runs, go_on = [], [threading.Event(), threading.Event()]
-
-    @cache.memoize(timeout=60)
-    def compute():
-        runs.append(1)
-        run = len(runs)
-        assert go_on[run - 1].wait(PATIENCE)
-        return run
-
-    call = in_app(app, compute)
-    before = [in_thread(call) for _ in range(3)]
-    assert until(lambda: len(runs) == 1)
-    until_waiting(2)
-    # That does not wait for the caller that computes.
-    in_thread(in_app(app, cache.delete_memoized, compute)).result(PATIENCE)
-    after = [in_thread(call) for _ in range(3)]
-    assert until(lambda: len(runs) == 2)
-    until_waiting(4)
-    go_on[1].set()
-    assert [each.result(PATIENCE) for each in after] == [2] * 3
-    go_on[0].set()
-    assert [each.result(PATIENCE) for each in before] == [1] * 3
-    assert call() == 2

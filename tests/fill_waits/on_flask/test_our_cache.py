@@ -6,8 +6,6 @@ import flask
 import pytest
 from flask_caching.backends import NullCache, SimpleCache
 
-from tests.flask_backend.slow import Slow, in_app
-from tests.waiting import PATIENCE, until
 from wheelcache import KEEP
 from wheelcache.flask_backend import Cache
 
@@ -25,31 +23,6 @@ def site(make_app, clock):
 @pytest.fixture
 def cache(site):
     return site[1]
-
-
-DELETES = {
-    "delete_memoized": lambda cache, load: cache.delete_memoized(load),
-    "delete_memoized of one value": lambda cache, load: cache.delete_memoized(load, 1),
-    "clear": lambda cache, load: cache.clear(),
-}
-
-
-@pytest.mark.parametrize("delete", DELETES.values(), ids=DELETES)
-def test_a_deleted_value_is_not_returned_while_another_caller_computes(site, clock, in_thread, delete):
-    app, cache = site
-    slow = Slow()
-    slow.may_return.set()
-    load = cache.memoize(TTL)(lambda number: slow())
-    assert [load(1), load(1)] == ["value 1"] * 2
-    clock.advance(TTL)
-    slow.may_return.clear()
-    computing = in_thread(in_app(app, load, 1))
-    assert until(lambda: slow.count == 2)
-    delete(cache, load)
-    waiting = in_thread(in_app(app, load, 1))
-    slow.may_return.set()
-    assert computing.result(PATIENCE) == "value 2"
-    assert waiting.result(PATIENCE) != "value 1"
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["function", "async function"])

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.django_backend.conftest import *  # noqa: F403
 from tests.pages.on_both.conftest import *  # noqa: F403
 from tests.pages.on_both.sites import DJANGO
 
