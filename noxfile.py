@@ -19,7 +19,6 @@ FLASK_CACHING = {"2.3": ["Flask-Caching==2.3.0", "Flask==2.3.0", "Werkzeug<3"], 
 
 IMPORTED = [
     *(
-        "django-debug-toolbar",
         "django-redis",
         "Flask-SQLAlchemy",
         "Flask-WTF",
@@ -28,7 +27,7 @@ IMPORTED = [
         "psutil",
         "psycopg[binary]",
     ),
-    *("msgspec", "orjson", "pydantic", "python-rapidjson", "ujson"),
+    *("msgspec", "orjson"),
     *("pymemcache", "pytest", "pytest-django", "pytest-timeout", "pytest-xdist", "pytest-xprocess", "time-machine"),
     "waitress",
 ]
