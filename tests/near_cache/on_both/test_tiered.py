@@ -71,8 +71,8 @@ def test_each_write_reaches_the_cache_behind_and_leaves_no_old_copy(any_tier):
 
 def test_many_are_found_together_and_kept(any_tier):
     # django-redis returns None.
-    assert any_tier.set_many({"a": 1, "b": [2], "c": 3}) in ([], None)
-    assert any_tier.get_many(["a", "b", "none", "c", "b"]) == {"a": 1, "b": [2], "c": 3}
+    assert any_tier.set_many({"a": 0, "b": [2], "c": ""}) in ([], None)
+    assert any_tier.get_many(["a", "b", "none", "c", "b"]) == {"a": 0, "b": [2], "c": ""}
     assert until(lambda: any_tier.get_many("abc") and any_tier.copies() == [any_tier.key(key) for key in "abc"])
     assert any_tier.get_many(["none"]) == any_tier.get_many([]) == {}
 
