@@ -3,7 +3,6 @@
 from copy import copy
 
 import flask
-import pytest
 from django.core.handlers.asgi import ASGIHandler
 from django.core.handlers.wsgi import WSGIHandler
 from django.http import HttpResponse
@@ -12,20 +11,10 @@ from tests.pages.odd_responses import CONTENT_TYPES, comparable
 from tests.pages.on_both.sites import ONE, OTHER, DjangoOnAsgi, of_each, response_to
 
 
-class TimeLimitExceeded(Exception):
-    """As a signal handler raises it anywhere."""
-
-
 class WithoutCharset(HttpResponse):
     @property
     def charset(self):
         raise RuntimeError("Is it text?")
-
-
-class Late(HttpResponse):
-    @property
-    def charset(self):
-        raise TimeLimitExceeded
 
 
 def of_type(content_type):
@@ -45,14 +34,8 @@ ENCODING = "an encoding in which CSRF tokens are not found"
 UNREADABLE = "a response that cannot be read"
 TAGS = "more than 64 tags, or an invalid one"
 IN_ASCII = (
-    *(
-        'text/html; charset="utf-8"',
-        "text/html; charset=",
-        "text/html; charset=utf-8; charset=bogus",
-        "text",
-        ";;=;",
-        "",
-    ),
+    *('text/html; charset="utf-8"', "text/html; charset=", "text/html; charset=utf-8; charset=bogus"),
+    *("text", ";;=;", ""),
     # Django encodes the header.
     "text/html; charset=\u017c",
 )
@@ -92,10 +75,3 @@ def test_an_odd_response_is_as_without_the_cache(make_site, site_settings, caplo
     # Under Flask, it is the driver that cannot read a header.
     is_logged = refused == TAGS or (refused == UNREADABLE and not hasattr(site, "flask"))
     assert ("A page is not stored: " in caplog.text) == is_logged
-
-
-@pytest.mark.parametrize("make_site", ["Django on WSGI", "Django on ASGI"], indirect=True)
-def test_a_time_limit_that_interrupts_the_middleware_ends_the_request(site, caplog):
-    site.add("/late", lambda request: Late(b"page", content_type="text/plain"))
-    assert site.get("/late").status == 500
-    assert TimeLimitExceeded.__name__ in caplog.text

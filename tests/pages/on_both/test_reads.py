@@ -1,20 +1,14 @@
 """The parts of a request that a page reads are a part of its key, or keep it out of the cache."""
 
 import copy
-import json
 import pickle
-from io import BytesIO
 from threading import Lock
 from urllib.parse import quote
 
 import flask
 import orjson
 import pytest
-import werkzeug
-from django.core.handlers.asgi import ASGIRequest
 from django.core.handlers.base import BaseHandler
-from django.core.handlers.wsgi import WSGIHandler, WSGIRequest
-from django.utils import translation
 from django.utils.safestring import mark_safe
 
 from tests.pages.on_both.c_readers import READERS, THEMES, shown
@@ -26,13 +20,11 @@ from wheelcache.pages import ttl
 
 READS = {
     "a header": lambda request: request.headers.get("X-Flavor"),
-    "a header by item": lambda request: request.headers["x-flavor"] if "X-Flavor" in request.headers else None,
     "a header in the environ": lambda request: environ_of(request).get("HTTP_X_FLAVOR"),
     "whether a header is there": lambda request: (
         "HTTP_X_FLAVOR" in (environ := environ_of(request)) and dict.get(environ, "HTTP_X_FLAVOR")
     ),
     "a header that is removed": lambda request: environ_of(request).pop("HTTP_X_FLAVOR", None),
-    "an item by a lazy name": lambda request: environ_of(request).get(translation.gettext_lazy("HTTP_X_FLAVOR")),
     "an item by a safe name": lambda request: environ_of(request).get(mark_safe("HTTP_X_FLAVOR")),
     "the browser": lambda request: request.headers.get("User-Agent"),
     "the type": lambda request: environ_of(request).get("CONTENT_TYPE"),
@@ -45,7 +37,6 @@ READS = {
 OF_FLASK = {
     "a user agent": lambda request: request.user_agent.string or None,
     "languages": lambda request: request.accept_languages.best,
-    "a list of cookies": lambda request: request.cookies.getlist("flavor")[:1],
     "Connection": lambda request: request.headers.get("Connection"),
 }
 
@@ -100,13 +91,6 @@ def handled(request, path):
     return handler.get_response(request).content
 
 
-def run(request):
-    """Call another application with the environ of the request."""
-    environ = request.META
-    environ.update({"PATH_INFO": "/inner", "wsgi.input": BytesIO(), "wsgi.url_scheme": "http"})
-    return b"".join(WSGIHandler()(environ, lambda status, headers: status.index("200")))
-
-
 def scope_of(request):
     return getattr(request, "scope", request.META)
 
@@ -117,36 +101,25 @@ REFUSED = {
     "all cookies, unpacked": ("", lambda request: {**cookies_of(request)}),
     "all cookies, copied": ("", lambda request: copy.deepcopy(cookies_of(request))),
     "all cookies, pickled": ("", lambda request: pickle.loads(pickle.dumps(cookies_of(request)))),
-    "the number of cookies": ("", lambda request: len(cookies_of(request))),
     "all headers": ("reads all headers", lambda request: [*request.headers.items()]),
-    "the environ": ("reads all headers", lambda request: [*environ_of(request).values()]),
     "the user of the server": ("reads REMOTE_USER", lambda request: environ_of(request).get("REMOTE_USER")),
     "an entry of the server": ("reads SSL_CLIENT", lambda request: environ_of(request).get("SSL_CLIENT")),
     "the protocol": ("reads SERVER_PROTOCOL", lambda request: environ_of(request).get("SERVER_PROTOCOL")),
     "the port of the server": ("", lambda request: environ_of(request).get("SERVER_PORT")),
 }
 REFUSED_BY_DJANGO = {
-    "all cookies, joined": ("", lambda request: {} | request.COOKIES),
-    "all cookies, as JSON": ("", lambda request: json.dumps(request.COOKIES)),
-    "all cookies, printed": ("", lambda request: str(request.COOKIES)),
-    "all headers, printed": ("", lambda request: str(request.headers)),
     "all headers, copied deeply": ("", lambda request: copy.deepcopy(with_stream(request).headers)["X-Flavor"]),
     "META, pickled": ("", lambda request: pickle.loads(pickle.dumps(request.META))["HTTP_X_FLAVOR"]),
     "META of a copy of the request": ("", lambda request: dict(copy.copy(request).META)["HTTP_X_FLAVOR"]),
     "cookies that the request keeps, in C": ("", kept),
     "cookies of a copy, in C": ("", lambda request: orjson.dumps(copy.copy(request).COOKIES)),
-    "META, by another application": ("", run),
     "all cookies, by another handler": ("", lambda request: handled(request, "/inner")),
-    "the server in the scope": ("", lambda request: scope_of(request).get("server")),
     "the headers in the scope": ("", lambda request: scope_of(request).get("headers")),
     "the whole scope": ("", lambda request: {**scope_of(request)}),
 }
 REFUSED_BY_FLASK = {
     "address": ("reads REMOTE_ADDR", lambda request: request.remote_addr),
-    "route": ("", lambda request: request.access_route),
-    "all cookies, as lists": ("", lambda request: [*request.cookies.items(multi=True)]),
     "the environ of the headers, in C": ("", lambda request: orjson.dumps(request.headers.environ, default=str)),
-    "server": ("", lambda request: request.server),
     "address before the proxy": ("", lambda request: request.environ["werkzeug.proxy_fix.orig"]["REMOTE_ADDR"]),
 }
 
@@ -176,58 +149,23 @@ def test_an_entry_counts_unless_the_server_copies_it_from_the_environment_of_the
 # Accesses that read nothing that differs.
 
 
-class OwnWsgiRequest(WSGIRequest):
-    tenant = "own"
-
-
-class OwnAsgiRequest(ASGIRequest):
-    tenant = "own"
-
-
-def of_own_class(request):
-    """Assign another class, as some sites do."""
-    request.__class__ = OwnAsgiRequest if hasattr(request, "scope") else OwnWsgiRequest
-    return request.tenant
-
-
-class Wrapper:
-    """A request around another one, as frameworks for APIs have it."""
-
-    def __init__(self, request):
-        self.request = request
-
-    def __getattr__(self, name):
-        return getattr(self.request, name)
-
-
-def exists_in(request):
-    return hasattr(request, "META")
-
-
 ASKED = {
     "whether there is an attribute": lambda request: (
         (hasattr(request, "META") and hasattr(request, "COOKIES"))
         or (hasattr(request, "environ") and hasattr(request, "cookies"))
     ),
     "an item that is set": lambda request: environ_of(request).__setitem__("site.item", "value"),
-    "items that are set": lambda request: environ_of(request).update({"site.item": "value"}),
     "an item of an object of the class": lambda request: (
         type(found := cookies_of(request))({"theme": "dark"}) and found.get("theme")
     ),
 }
 ASKED_IN_DJANGO = {
-    "whether a wrapper has it": lambda request: exists_in(Wrapper(request)),
-    "whether there is a cookie": lambda request: bool(request.COOKIES) or not request.COOKIES,
     "whether there are cookies": lambda request: "some" if request.COOKIES else "none",
     "another page, by another handler": lambda request: handled(request, "/inner"),
-    "an attribute of the site's own class": of_own_class,
 }
 ASKED_IN_FLASK = {
     "whether there are cookies": lambda request: "some" if flask.request.cookies else "none",
-    "a response of Werkzeug": lambda request: werkzeug.Response("page").status,
     "a context": lambda request: flask.copy_current_request_context(lambda: "page")(),
-    "whether headers are equal": lambda request: request.headers == request.headers,
-    "a file": lambda request: flask.send_file(__file__, max_age=60),
 }
 
 
@@ -261,14 +199,9 @@ def test_code_that_reads_a_part_as_a_whole_makes_no_page_for_another_visitor(mak
 COOKIES = {
     "a space of Unicode": "\xc2\xa0flavor=EVIL",
     "a space of Latin-1": "\xa0flavor=EVIL",
-    "another space of Unicode": "a=1; \xe2\x80\x83flavor=EVIL",
-    "a separator": "\x85flavor=EVIL",
     "a control character": "\x1fflavor=EVIL",
-    "a vertical tab": "a=1;\x0bflavor=EVIL",
     "no name": "=; flavor=EVIL",
-    "no name and no sign": "flavor; flavor=EVIL",
     "a quote": 'a="; flavor=EVIL; b="',
-    "the quote of another cookie": 'flavor="; a=1; flavor=EVIL"',
     "a name with a space": "a flavor=EVIL; flavor=EVIL",
     "a quote in a name": 'a"; flavor=EVIL',
 }
@@ -301,12 +234,10 @@ def shows_page(request):
 
 @of_each({each: each for each in ("text/plain; charset=cp037", "application/json", "x; charset=UTF-16")})
 def test_the_type_of_a_request_without_a_body_poisons_no_page(make_site, item):
-    clean, site = make_site(), make_site()
-    clean.add("/clean", shows_page)
+    site = make_site()
     site.add("/page", shows_page)
-    for query in ("?page=2", "?page=%F2"):
-        expected = clean.get(f"/clean{query}").body.rpartition(b" ")[0]
+    for query, expected in (("?page=2", "2 "), ("?page=%F2", ("\ufffd ", "%F2 "))):
         for _ in range(2):
             site.get(f"/page{query}", {"Content-Type": item})
-            assert site.get(f"/page{query}").body.rpartition(b" ")[0] == expected
+            assert site.get(f"/page{query}").body.decode().startswith(expected)
         assert is_stored(site, f"/page{query}")

@@ -7,8 +7,7 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 from flask.sessions import SecureCookieSession, SessionInterface
 
-from tests.pages.on_both.sites import ONE, OTHER, cookies_of, logged_in, response_to, session_of
-from tests.pages.page_tags import PageTags
+from tests.pages.on_both.sites import logged_in, response_to, session_of
 from tests.pages.site import is_stored, running_loop
 from tests.waiting import until
 from wheelcache.engine.keys import NO_VIEW
@@ -39,14 +38,6 @@ def test_a_visitor_with_a_session_gets_no_page_of_all_visitors(site):
     assert site.get("/plain").body == shared.body
 
 
-def test_a_view_that_reads_the_session_cookie_shows_each_visitor_the_own_one(site):
-    name = site.session_cookie
-    site.add("/cookie", lambda request: cookies_of(request).get(name))
-    for session in (ONE, OTHER) * 2:
-        assert site.get("/cookie", {"Cookie": f"{name}={session}"}).body.startswith(session.encode())
-        assert site.get("/cookie").body.startswith(b"None")
-
-
 def test_a_lifetime_of_a_rule_is_for_visitors_without_a_session(make_site):
     site = make_site(rules=[("/*", ttl(60))])
     site.add("/visitor", show_name, None)
@@ -68,16 +59,7 @@ def test_the_cookie_of_the_session_must_be_known_and_cannot_be_lost(make_site):
 # Tags and figures.
 
 
-class TestPageTags(PageTags):
-    @pytest.fixture
-    def site(self, make_site):
-        site = make_site()
-        site.add("/tagged/<tag>", tagged)
-        site.add("/not-stored", not_stored, None)
-        return site
-
-
-def with_tags(request, tag):
+def tagged(request, tag):
     """Return a response with a tag of its own, and tags in its header."""
     place = flask.g if hasattr(request, "endpoint") else request
     if tag == "assigned":
@@ -86,18 +68,24 @@ def with_tags(request, tag):
     return response_to(request, f"page {next(numbers)}", Cache_Tag="all, pages")
 
 
-def tagged(request, tag):
-    return with_tags(request, tag)
-
-
-def not_stored(request):
-    return with_tags(request, "unused")
+@pytest.mark.parametrize("tag", ["one", "all", "pages", "assigned"])
+def test_a_page_is_purged_by_the_tags_that_its_view_added_and_by_those_of_its_header(site, tag):
+    site.add("/tagged/<tag>", tagged)
+    target = "/tagged/assigned" if tag == "assigned" else "/tagged/one"
+    answers = [site.get(target), site.get(target)]
+    assert answers[0].body == answers[1].body
+    other = site.get("/tagged/two").body
+    site.cache.delete_tags(tag)
+    answers.append(site.get(target))
+    assert answers[2].body != answers[1].body
+    assert (site.get("/tagged/two").body == other) == (tag in ("one", "assigned"))
+    assert {answer.headers.get("cache-tag") for answer in answers} == {None}
 
 
 @pytest.mark.compiled
 def test_requests_are_counted_for_the_view_of_their_page(site):
     site.add("/tagged/<tag>", tagged)
-    site.add("/not-stored", not_stored, None)
+    site.add("/not-stored", lambda request: tagged(request, "unused"), None)
     for target in ("/tagged/a", "/tagged/a", "/tagged/b", "/not-stored", "/not-stored", "/unknown"):
         site.get(target)
     stats = site.cache.cache.stats()

@@ -8,7 +8,6 @@ from email.utils import parsedate_to_datetime
 from http import cookies as http_cookies
 
 import pytest
-from asgiref.sync import iscoroutinefunction
 from django.core.checks import Tags, run_checks
 from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpResponse
@@ -16,7 +15,7 @@ from django.middleware import csrf
 from django.middleware.csrf import _does_token_match, _unmask_cipher_token, get_token
 from django.urls import path
 from django.utils.crypto import get_random_string
-from django.utils.decorators import sync_and_async_middleware
+from django.utils.deprecation import MiddlewareMixin
 
 from tests.pages.on_both.sites import MIDDLEWARE, ONE, OTHER, DjangoOnWsgi
 from tests.pages.on_django.pages_site import FORM, HOSTILE, SAFE, for_a_minute, rendered
@@ -111,13 +110,6 @@ def test_visitors_share_a_page_and_have_a_token_of_their_own_secret(site, target
     assert site.stats().stored == 1
 
 
-def test_a_page_that_only_ensures_the_cookie_is_shared(site):
-    visitor(site).get("/ensured")
-    other = Visitor(site)
-    assert other.get("/ensured").detail.startswith("hit")
-    assert other.secret
-
-
 @pytest.mark.parametrize("view", HOSTILE)
 def test_a_page_with_anything_else_of_its_visitor_is_not_stored_and_nothing_reaches_another_one(site, view):
     # What finds no secret shows none, and is the same for all.
@@ -136,14 +128,6 @@ def test_a_page_with_anything_else_of_its_visitor_is_not_stored_and_nothing_reac
 @pytest.mark.parametrize("target", ["/comment", "/digests"])
 def test_text_about_tokens_keeps_no_page_from_being_stored(site, target):
     assert [visitor(site).get(target).detail[:3] for _ in range(2)] == ["fwd", "hit"]
-
-
-def test_a_page_without_tokens_is_for_all_visitors(site):
-    for detail in ("fwd=miss", "hit"):
-        answer = visitor(site).get("/forms/0")
-        assert answer.detail.startswith(detail)
-        assert answer["cache-control"] == "max-age=60"
-        assert "set-cookie" not in answer.headers
 
 
 def test_two_hits_of_one_visitor_have_different_tokens_of_all_characters(site):
@@ -176,7 +160,6 @@ A, B = "A" * 16 + "c" * 16, "B" * 16 + "d" * 16
     [
         f"csrftoken={A}; csrftoken={B}",
         f"csrftoken={A}; a=1; csrftoken=",
-        f"csrftoken={A};csrftoken={B}",
         f"csrftoken={A}; csrftoken\xa0={B}",
         f"csrftoken={A}; \xc2\xa0csrftoken={B}",
         f"csrftoken={A}\xc2\xa0",
@@ -184,7 +167,6 @@ A, B = "A" * 16 + "c" * 16, "B" * 16 + "d" * 16
         f'a="; csrftoken={A}; b="',
         f"csrftoken; csrftoken={A}",
         f"csrftoken={A[:-1]}!",
-        f"a=csrftoken={A}; csrftoken={B}; csrftoken={A}",
     ],
 )
 def test_a_cookie_that_django_may_read_differently_bypasses_the_page(site, header):
@@ -192,14 +174,6 @@ def test_a_cookie_that_django_may_read_differently_bypasses_the_page(site, heade
     answer = site.get(FORMS, {"Cookie": header})
     assert answer.detail.startswith("fwd=bypass"), answer.detail
     assert is_for(answer, http_cookies.SimpleCookie(answer["set-cookie"])["csrftoken"].value)
-
-
-@pytest.mark.parametrize("prefix", ["a=csrftoken=x; ", f"xcsrftoken={A}; ", ""])
-def test_the_text_of_the_name_in_another_cookie_makes_no_difference(site, prefix):
-    visitor(site).get(FORMS)
-    answer = site.get(FORMS, {"Cookie": f"{prefix}csrftoken={B}"})
-    assert answer.detail.startswith("hit")
-    assert is_for(answer, B)
 
 
 @pytest.mark.parametrize("value", ["", "x" * 31, "x" * 33, "x" * 63, "x" * 65, "x" * 5000])
@@ -259,46 +233,20 @@ def test_each_hit_renews_the_cookie(site, monkeypatch):
 
 
 def test_a_cookie_that_middleware_has_altered_keeps_the_page_out(make_site, insert):
-    insert("alter_cookie")
+    insert("AlterCookie")
     assert "the cookie of the CSRF token is not as Django sends it" in visitor(make_site()).get(FORMS).detail
 
 
-def on_the_way_out(change):
-    """Return a middleware that calls ``change(request, response)``."""
-
-    @sync_and_async_middleware
-    def middleware(get_response):
-        async def answer_async(request):
-            change(request, response := await get_response(request))
-            return response
-
-        def answer(request):
-            change(request, response := get_response(request))
-            return response
-
-        return answer_async if iscoroutinefunction(get_response) else answer
-
-    return middleware
+class AlterCookie(MiddlewareMixin):
+    def process_response(self, request, response):
+        response.cookies["csrftoken"]["path"] = "/altered"
+        return response
 
 
-@on_the_way_out
-def alter_cookie(request, response):
-    response.cookies["csrftoken"]["path"] = "/altered"
-
-
-@on_the_way_out
-def note_encoding(request, response):
-    response["X-Seen"] = str(response.get("Content-Encoding"))
-
-
-@on_the_way_out
-def break_match(request, response):
-    request.resolver_match = object()
-
-
-@on_the_way_out
-def put_token(request, response):
-    response["X-Token"] = get_token(request)
+class PutToken(MiddlewareMixin):
+    def process_response(self, request, response):
+        response["X-Token"] = get_token(request)
+        return response
 
 
 # The answers of hits.
@@ -323,15 +271,7 @@ def test_answers_with_tokens_are_for_one_visitor(make_site):
             assert (others | {"etag", "last-modified"}).isdisjoint(answer.headers)
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"Range": "bytes=0-9"},
-        {"If-None-Match": "*"},
-        {"If-Modified-Since": "Wed, 15 Nov 2033 22:13:20 GMT"},
-        {"If-Range": '"x"', "Range": "bytes=0-9"},
-    ],
-)
+@pytest.mark.parametrize("headers", [{"Range": "bytes=0-9"}, {"If-None-Match": "*"}])
 def test_conditions_and_ranges_get_the_whole_page(site, insert, headers):
     insert("django.middleware.http.ConditionalGetMiddleware")
     visitor(site).get(FORMS)
@@ -347,21 +287,6 @@ def test_a_head_has_the_cookie_and_the_length_of_the_visitors_page(site):
     assert (head.status, head.body, head.detail[:3]) == (200, b"", "hit")
     assert head["content-length"] == str(len(full.body))
     assert one.secret is not None
-
-
-@pytest.mark.parametrize("option", ["fail_safe", "grace"])
-def test_stale_pages_and_pages_instead_of_an_error_are_filled(make_site, clock, site_settings, option):
-    site = make_site(**{option: 600})
-    visitor(site).get(FORMS)
-    clock.advance(61)
-    if option == "fail_safe":
-        # A visitor whose page cannot be stored removes no page.
-        Visitor(site, "x" * 33).get(FORMS)
-        site_settings.ROOT_URLCONF = "tests.pages.on_both.sites"
-    one = visitor(site)
-    answer = one.get(FORMS)
-    assert (answer.status, "stale" in answer.detail) == (200, True)
-    assert is_for(answer, one.secret)
 
 
 # Compression.
@@ -383,42 +308,12 @@ def test_gzip_middleware_compresses_each_answer_with_tokens(make_site, insert):
             assert "Accept-Encoding" in answer["vary"]
 
 
-@pytest.mark.parametrize("position", [1, -1], ids=["inside", "outside"])
-def test_a_page_without_tokens_is_compressed_by_the_middleware_itself(make_site, insert, position):
-    insert(*[GZIP, "note_encoding"][::position])
-    site = make_site()
-    for detail in ("fwd=miss; stored", "hit"):
-        answer = site.get("/words", {"Accept-Encoding": "gzip"})
-        assert answer.detail.startswith(detail)
-        assert answer["x-seen"] == ("None" if position == 1 else "gzip")
-        assert gzip.decompress(answer.body).startswith(b"Enough")
-
-
-def test_a_page_that_is_not_stored_is_as_without_the_cache(make_site, insert):
-    insert(GZIP)
-    answer = make_site().get("/no-lifetime", {"Accept-Encoding": "gzip", "Cookie": f"csrftoken={A}"})
-    assert answer.detail == 'fwd=miss; detail="no lifetime"'
-    assert "cache-control" not in answer.headers
-    assert A in answer["set-cookie"]
-
-
-def test_a_page_that_the_companion_cannot_read_is_compressed_all_the_same(make_site, insert):
-    insert("break_match", GZIP)
-    answer = make_site().get("/long", {"Accept-Encoding": "gzip"})
-    assert b"Enough" in gzip.decompress(answer.body)
-    assert answer.detail == 'fwd=miss; detail="a response that cannot be read"'
-
-
 def in_two_members(body):
     return gzip.compress(body[:9]) + gzip.compress(body[9:])
 
 
 def after_nine_million_bytes(body):
     return gzip.compress(b" " * 9_000_000 + body, 1)
-
-
-def with_a_wrong_checksum(body):
-    return gzip.compress(body)[:-8] + b"wrong" * 2
 
 
 def cut_off(body):
@@ -428,22 +323,18 @@ def cut_off(body):
 READ = [("gzip", gzip.compress), ("gzip", in_two_members), ("GZip", gzip.compress), ("Identity", bytes)]
 ENCODED = [
     *READ,
-    *(("gzip", each) for each in (after_nine_million_bytes, with_a_wrong_checksum, cut_off)),
+    *(("gzip", each) for each in (after_nine_million_bytes, cut_off)),
     # The compression does not matter, as only the middleware of the site has it.
-    *((name, zlib.compress) for name in ("x-gzip", "DEFLATE", "br", "gzip, br", "identity, gzip", "unknown", ",")),
+    *((name, zlib.compress) for name in ("x-gzip", "DEFLATE", "br", "gzip, br", "identity, gzip", "unknown")),
 ]
 
 
-class Compressing:
+class Compressing(MiddlewareMixin):
     """A middleware that compresses pages as the test has chosen."""
 
     coding, compress = ENCODED[0]
 
-    def __init__(self, get_response):
-        self.get_response = get_response
-
-    def __call__(self, request):
-        response = self.get_response(request)
+    def process_response(self, request, response):
         response.content = Compressing.compress(response.content)
         response["Content-Encoding"] = Compressing.coding
         response["Content-Length"] = len(response.content)
@@ -499,12 +390,8 @@ def test_the_cookie_of_the_token_cannot_be_lost(make_site):
         make_site(rules=[("/*", without_cookies("csrftoken"))])
 
 
-@pytest.mark.parametrize("use_sessions", [False, True])
-def test_a_token_that_a_middleware_outside_of_csrf_protection_adds_reaches_nobody_else(
-    make_site, site_settings, insert, use_sessions
-):
-    site_settings.CSRF_USE_SESSIONS = use_sessions
-    insert("put_token")
+def test_a_token_that_a_middleware_outside_of_csrf_protection_adds_reaches_nobody_else(make_site, insert):
+    insert("PutToken")
     site = make_site()
     one, other = ({"Cookie": f"csrftoken={token}"} for token in (ONE, OTHER))
     assert len({site.get("/words", headers)["x-token"] for headers in (one, other, {}, {}, one)}) == 5
@@ -518,14 +405,6 @@ def test_a_token_in_a_streamed_body_reaches_nobody_else(make_site, site_settings
     site = make_site()
     assert not is_stored(site, "/stream", {"Cookie": f"csrftoken={ONE}"})
     assert site.stats().stored == 0
-
-
-def test_a_page_with_a_token_of_the_session_is_stored_for_its_visitor(make_site, site_settings):
-    site_settings.CSRF_USE_SESSIONS = True
-    site = make_site()
-    visitors = [{"Cookie": site.get(FORMS)["set-cookie"].partition(";")[0].strip()} for _ in range(2)]
-    assert all(is_stored(site, FORMS, each) for each in visitors)
-    assert len({site.get(FORMS, each).body for each in visitors}) == 2
 
 
 # Middleware between the cache and Django.

@@ -1,6 +1,5 @@
 """Languages, time zones, messages, Django's own middleware, and the companion."""
 
-import pickle
 import re
 from io import StringIO
 
@@ -8,21 +7,17 @@ import pytest
 from django.contrib import messages
 from django.core.checks import Tags, run_checks
 from django.core.exceptions import ImproperlyConfigured
-from django.core.handlers.wsgi import WSGIHandler
 from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.http import HttpResponse, StreamingHttpResponse
 from django.utils import timezone, translation
-from django.utils.cache import patch_response_headers
 from django.views.decorators.cache import cache_page
 from django.views.decorators.vary import vary_on_cookie
 
 from tests.guests import needs
 from tests.pages.on_both.sites import MIDDLEWARE, DjangoOnAsgi, DjangoOnWsgi, numbered
 from tests.pages.site import answer_of, is_stored
-from tests.waiting import until
 from wheelcache.pages.django_pages import COMPANION, page_cache
-from wheelcache.pages.wsgi import renewal_pool
 
 
 @pytest.fixture
@@ -86,31 +81,6 @@ def test_the_state_that_an_application_in_front_keeps_for_the_visitor_reaches_no
         assert site.get("/state").body.startswith(user.encode())
 
 
-def test_two_lines_of_cookies_are_those_that_the_application_sees(pages):
-    site = pages(theme=lambda request: request.COOKIES.get("theme"))
-    lines = [("Cookie", "a=1"), ("Cookie", "theme=dark")]
-    seen = site.get("/theme", lines).body.split()[0]
-    for _ in range(2):
-        assert site.get("/theme").body.startswith(b"None")
-        assert site.get("/theme", {"Cookie": "theme=blue"}).body.startswith(b"blue")
-        assert site.get("/theme", lines).body.split()[0] == seen
-
-
-def test_a_renewal_in_the_background_has_no_cookies_but_those_of_the_key(make_site, clock):
-    site = make_site(grace=60)
-    site.add("/any", lambda request: bool(request.COOKIES))
-    site.add("/theme", lambda request: request.COOKIES.get("theme"))
-    for target in ("/any", "/theme"):
-        for headers in ({"Cookie": "theme=dark; a=1"}, {}):
-            before = site.get(target, headers)
-            clock.advance(61)
-            assert site.get(target, headers).body == before.body
-            assert until(lambda: not renewal_pool.pending)
-            after = site.get(target, headers)
-            assert after.body.split()[0] == before.body.split()[0]
-            assert after.body != before.body
-
-
 @pytest.mark.parametrize("make_site", ["Django on WSGI"], indirect=True)
 def test_a_language_or_a_time_zone_that_an_earlier_request_left_behind_is_not_stored(make_site, site_settings):
     site_settings.MIDDLEWARE = [name for name in MIDDLEWARE if "Locale" not in name]
@@ -168,73 +138,7 @@ def test_a_page_of_cache_page_that_depends_on_cookies_is_for_the_worker_that_mad
     assert (maker.stats().stored, other.stats().stored) == (2, 0)
 
 
-def test_the_time_that_cache_page_kept_a_page_counts(make_site):
-    site = make_site()
-    site.add("/kept", cache_page(600)(lambda request: numbered("page")), None)
-    stored = site.get("/kept")
-    assert stored["cache-control"] == "max-age=600"
-    assert is_stored(site, "/kept")
-    # Another worker, or this one after a restart, gets the page from Django's cache.
-    other = make_site()
-    assert other.get("/kept").body == stored.body
-    assert int(other.get("/kept")["age"]) >= 0
-
-
-def test_a_page_with_expires_is_made_again_when_its_time_is_over(site, clock):
-    def expires(request):
-        response = numbered("page")
-        patch_response_headers(response, 60)
-        return response
-
-    site.add("/expires", expires, None)
-    first = site.get("/expires")
-    clock.advance(59)
-    assert site.get("/expires").body == first.body
-    clock.advance(1)
-    assert site.get("/expires").body != first.body
-
-
-def test_django_s_middleware_for_conditions_works_behind_the_cache(make_site, site_settings):
-    site_settings.MIDDLEWARE = [COMPANION, "django.middleware.http.ConditionalGetMiddleware", *MIDDLEWARE[1:]]
-    site = make_site()
-    site.add("/plain/", lambda request: "page")
-    assert site.get("/plain")["location"] == "/plain/"
-    assert is_stored(site, "/plain/")
-    head = site.get("/plain/", method="HEAD")
-    assert (head.status, head.body) == (200, b"")
-    assert site.get("/plain/", {"If-None-Match": site.get("/plain/")["etag"]}).status == 304
-
-
-def test_items_that_a_middleware_puts_into_meta_reach_the_server(site_settings, clock):
-    site_settings.MIDDLEWARE = [COMPANION, f"{__name__}.put_number", *MIDDLEWARE[1:]]
-    environ = {}
-    site = DjangoOnWsgi(clock)
-    site.add("/plain", lambda request: "page")
-    application = site.cache.wsgi(lambda given, start: environ.update(wsgi=given) or WSGIHandler()(given, start))
-    answer_of(application, site.environ(*site.parts("/plain")))
-    assert environ["wsgi"]["app.number"] == 7
-    assert site.stats().stored == 1
-
-
-def put_number(get_response):
-    def middleware(request):
-        request.META["app.number"] = 7
-        assert request.META["app.number"] == 7
-        return get_response(request)
-
-    return middleware
-
-
 # A rehearsal.
-
-
-@pytest.mark.parametrize("charset", ["utf-8", "latin-1"])
-def test_parameters_are_decoded_as_by_the_application_alone(make_site, charset):
-    site = make_site(rehearse=1)
-    site.add("/parameters", lambda request: HttpResponse(repr(pickle.loads(pickle.dumps(request.GET)))))
-    request = "/parameters?a&b=%C3%A4&a=%FF", {"Content-Type": f"text/plain; charset={charset}"}
-    found, site.app = site.get(*request), site.app._app
-    assert (found.status, found.body) == (200, site.get(*request).body)
 
 
 @pytest.mark.parametrize(

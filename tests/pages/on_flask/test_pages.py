@@ -4,12 +4,9 @@ import flask
 import pytest
 from flask_wtf import CSRFProtect
 from werkzeug.exceptions import NotFound
-from werkzeug.test import run_wsgi_app
 
-from tests.guests import needs
 from tests.pages.site import is_stored
 from wheelcache.flask_backend import HTTPCache
-from wheelcache.flask_backend.app_contexts import figures_directory
 from wheelcache.pages import ttl, without_cookies
 
 
@@ -57,17 +54,6 @@ def test_a_forwarded_host_poisons_no_page(site):
     site.add("/host", lambda request: request.host_url)
     assert site.get("/host", {"X-Forwarded-Host": "evil.example"}).body.startswith(b"http://evil.example/ ")
     assert site.get("/host").body.startswith(b"http://example.com/ ")
-
-
-def test_a_status_without_a_number_is_sent_as_it_is(make_site):
-    site, plain = make_site(rules=[("/*", ttl(60))]), flask.Flask(__name__)
-    for app in (site.flask, plain):
-        app.add_url_rule("/odd", "odd", lambda: ("page", "fine"))
-    for _ in range(2):
-        environ = site.environ(*site.parts("/odd"))
-        (_, status, headers), (_, expected, _) = (run_wsgi_app(app, environ.copy()) for app in (site.flask, plain))
-        assert status == expected
-        assert "hit" not in headers.get("Cache-Status")
 
 
 # Errors, for which Werkzeug passes on the environ.
@@ -133,13 +119,6 @@ def test_a_token_of_flask_wtf_is_named_as_the_reason_for_its_cookie(site):
     assert site.get("/form").detail == 'fwd=miss; detail="CSRF token of Flask-WTF in the session"'
 
 
-def test_a_query_that_werkzeug_cannot_decode_fails_where_the_app_reads_it(make_site):
-    site = make_site(rehearse=1)
-    site.add("/unread", lambda request: "page")
-    site.add("/read", lambda request: request.args.to_dict())
-    assert [site.get(f"{path}?a=\xff").status for path in ("/unread", "/read")] == [200, 500]
-
-
 def test_code_whose_reads_do_not_count_leaves_no_address_in_the_request(make_site):
     """Werkzeug caches it. A view would not read what the code has read before."""
     site = make_site(ignore_reads_by=[f"{__name__}.log"])
@@ -157,29 +136,3 @@ def log():
 
 
 # The figures.
-
-
-@needs("watch")
-def test_the_command_and_the_dashboard_find_the_pages_of_an_app_without_another_cache(tmp_path, closed):
-    from wheelcache.watch.flask_commands import wheelcache
-    from wheelcache.watch.flask_dashboard import dashboard
-
-    app = flask.Flask("app", instance_path=str(tmp_path))
-    pages = HTTPCache(figures_dir=tmp_path / "figures")
-    pages.init_app(app)
-    closed(pages.cache)
-    for arguments in (["--json"], ["purge", "example.com"]):
-        done = app.test_cli_runner().invoke(wheelcache, arguments)
-        assert done.exit_code == 1
-        assert f"No worker of this site publishes figures. Looked in {tmp_path / 'figures'}" in done.output
-    app.register_blueprint(dashboard(lambda: {"operate"}))
-    found = app.test_client().get("/wheelcache/figures.json").json["caches"]
-    assert [(each["name"], each["pages"]["stored"]) for each in found] == [("pages", 0)]
-
-
-def test_the_figures_are_published_where_the_app_publishes_those_of_its_caches(tmp_path, closed):
-    app = flask.Flask("app", instance_path=str(tmp_path))
-    pages = HTTPCache()
-    pages.init_app(app)
-    closed(pages.cache)
-    assert pages.cache.engine.observed.observer.publication.publisher.file.directory == figures_directory(app)

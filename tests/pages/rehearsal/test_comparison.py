@@ -29,21 +29,15 @@ def shuffled(*letters):
 
 PERSONAL = {
     "a name": lambda name: f"{LINES}<p>Hello {name}</p>",
-    "a name after a clock": lambda name: f"<p>{next(numbers)}</p>Hello {name}<b>\n",
     "a name and a clock in one line": lambda name: f"<p>Hello {name}, {next(numbers)}</p>",
     "a name between two nonces": lambda name: with_clock(LINES * 50 + name + LINES * 50),
-    "a line before a clock": lambda name: f"{'<p>Hi</p>' * (name != 'you')}<p>{next(numbers)}</p>{LINES}",
     "a missing line": lambda name: LINES if name != "you" else LINES.replace("<li>one</li>\n", ""),
-    "one line only": lambda name: name,
     "JSON": lambda name: json.dumps({"at": next(numbers), "name": name}),
     "a script": lambda name: f"<script nonce={nonce()}>var at = {next(numbers)}, name = '{name}'</script>",
-    "an attribute": lambda name: f"<div data-at='{next(numbers)}' data-name='{name}'>",
     "space": lambda name: f"{LINES}<pre>{' ' * (1 + (name != 'you'))}</pre>",
-    "after a list": lambda name: f"{shuffled(*'abcdefgh')}{name}",
 }
 NOISE = {
     "nothing": lambda: LINES,
-    "a number": lambda: f"<p>{next(numbers)}</p>\n{LINES}",
     "nonces": lambda: f"{LINES}<i>{nonce()}</i>{LINES}<b nonce={nonce()}>{LINES}",
     "a shuffled list": lambda: shuffled(*"abcdefgh"),
     "a sample": lambda: "<ul>\n" + "".join(f"<li>{each}</li>\n" for each in random.sample(range(20), 4)),
@@ -95,7 +89,6 @@ HEADS = {
     "another value": (b"status 200\nx-user: -", b"status 200\nx-user: ada", ("x-user", "-", "ada")),
     "one more": (b"status 200", b"status 200\nlocation: /x", ("location", "(none)", "/x")),
     "the status first": (b"status 200\na: 1", b"status 404\na: 2", ("status", "200", "404")),
-    "two lines": (b"status 200\na: 1", b"status 200\na: 1\na: 2", ("a", "1", "1, 2")),
 }
 
 
@@ -107,23 +100,8 @@ def test_a_header_that_differs_is_named_with_both_values(head):
     assert (found.header, found.stored, found.visitor) == expected
 
 
-def test_a_header_that_differs_by_chance_is_not_named():
-    heads = [
-        b"status 200\na-nonce: %d\nx-user: %b" % (number, name)
-        for number, name in enumerate([b"-", b"ada", b"-", b"-"])
-    ]
-    stored, visitor, *reruns = (answer("a", head) for head in heads)
-    assert compare(stored, visitor, reruns, is_keyed=False).header == "x-user"
-
-
 def test_only_headers_that_visitors_notice_are_compared():
-    headers = [
-        (b"date", b"x"),
-        (b"etag", b"y"),
-        (b"x-user", b" ada "),
-        (b"set-cookie", b"b=1; Path=/"),
-        (b"set-cookie", b"a=1"),
-    ]
+    headers = [(b"date", b"x"), (b"etag", b""), (b"x-user", b" ada "), (b"set-cookie", b"b="), (b"set-cookie", b"a=")]
     found = answer_of(200, headers, b"body", ignored=frozenset([b"a"]), most=100)
     assert found == Answer(200, b"b", b"status 200\nx-user: ada", b"body")
 
@@ -151,28 +129,15 @@ def test_two_words_in_place_of_one_are_noise_only_if_reruns_have_as_many():
     assert compare(one, answer("<p>by x y end</p>"), [one, one], is_keyed=False).kind is Kind.WRONG
 
 
-def test_a_long_line_is_shown_around_the_difference():
-    texts = [f"{'a ' * 500}{name}{' z' * 500}" for name in ("you", "ada")]
-    found = compare(answer(texts[0]), answer(texts[1]), [answer(texts[0])] * 2, is_keyed=False)
-    assert found.visitor.startswith("a a")
-    assert " ada z" in found.visitor
-    assert len(found.visitor) <= 200
-
-
 COURSES = {
     # The answer to the visitor, those of the reruns, the pauses before these, and the counts: outcomes and corrections.
     "as stored": ("a", [], [], ["equal"]),
     "a number": ("b", ["c", "d"], [SOON, PAUSE], ["noise"]),
-    "another page for all": ("b", ["b", "b"], [SOON, PAUSE], ["outdated"]),
-    "a list": ("b", ["c", "c", "c", "d"], [SOON, PAUSE, 0, 0], ["noise"]),
     "a page of the visitor": ("b", 7 * ["a"], [SOON, PAUSE, 0, 0, 0, 0, LATER], ["wrong"]),
     "a clock of minutes": ("b", [*6 * ["c"], "d"], [SOON, PAUSE, 0, 0, 0, 0, LATER], ["wrong", "noise, not wrong"]),
     "a failure after a minute": ("b", [*6 * ["a"], "!"], [SOON, PAUSE, 0, 0, 0, 0, LATER], ["wrong"]),
-    "a 403 after a minute": ("b", [*6 * ["a"], "403"], [SOON, PAUSE, 0, 0, 0, 0, LATER], ["wrong"]),
     "a failure": ("b", ["a", "!"], [SOON, PAUSE], ["unclear"]),
-    "a 403": ("b", ["403"], [SOON], ["unclear"]),
     "a redirect of all but the page": ("302", ["302", "302"], [SOON, PAUSE], ["outdated"]),
-    "no answer": ("!", [], [], ["unclear"]),
     "a time of the visitor": ("12:01", 3 * ["12:02"], [SOON, PAUSE, LATER], ["wrong"]),
     "a clock": ("12:01", ["12:02", "12:02", "12:03"], [SOON, PAUSE, LATER], ["noise"]),
     "a time, and a failure after a minute": ("12:01", ["12:02", "12:02", "!"], [SOON, PAUSE, LATER], ["unclear"]),

@@ -96,15 +96,6 @@ def test_a_switch_changes_what_is_done_with_pages(rehearsed):
 # The outcomes.
 
 
-def test_equal_answers_are_counted_by_view(rehearsed):
-    site = rehearsed()
-    site.respond = serving(lines)
-    for _ in range(5):
-        site.get()
-    assert outcomes(site) == {"stored": 1, "hits": 4, "equal": 4}
-    assert {view for view, _ in site.cache.pages.rehearsal.counts()} == {"", "the view"}
-
-
 def test_a_page_that_shows_a_visitor_is_wrong(rehearsed, found, store):
     site = rehearsed()
     site.respond = serving(personal)
@@ -117,26 +108,6 @@ def test_a_page_that_shows_a_visitor_is_wrong(rehearsed, found, store):
     # Also the visitor for whom it was made.
     site.get("/new", {"Cookie": "ada"})
     assert found(site, "wrong", 2)
-
-
-@pytest.mark.parametrize("headers", [{"set-cookie": "seen=1"}, {"x-user": "ada"}])
-def test_a_header_that_only_a_visitor_gets_is_wrong(rehearsed, found, store, headers):
-    site = rehearsed()
-    site.respond = lambda request: serving(lines, **(headers if "cookie" in request.headers else {}))(request)
-    store(site)
-    site.get("/", {"Cookie": "ada"})
-    assert found(site, "wrong")
-    (name,) = headers
-    assert example(site, "wrong")["header"] == name
-
-
-def test_a_second_that_passes_before_both_reruns_is_noise(rehearsed, found, clock, store):
-    site = rehearsed()
-    site.respond = serving(lambda request: f"<p>{int(clock())}</p>")
-    store(site)
-    clock.advance(1)
-    site.get()
-    assert found(site, "noise")
 
 
 @pytest.mark.parametrize(("cookies", "kind"), [([], "wrong"), (["basket"], "outdated")])
@@ -154,35 +125,14 @@ def test_a_page_of_a_cookie_that_is_outdated_is_wrong_unless_it_is_a_mere_value(
     assert found(site, "outdated", number + 1)
 
 
-def failing(request):
-    if "cookie" not in request.headers:
-        raise LookupError
-    return Response(b"ada")
-
-
-UNCLEAR = {
-    "403": (
-        lambda request: Response(b"ada", status=200 if "cookie" in request.headers else 403),
-        "a request without the visitor gets the status 403",
-    ),
-    "failure": (failing, "the application failed"),
-    "too long": (
-        lambda request: Response(b"x" * (100 if "cookie" in request.headers else 20_000)),
-        "longer than max_body",
-    ),
-}
-
-
-@pytest.mark.parametrize("how", UNCLEAR)
-def test_an_answer_to_nobody_that_cannot_be_compared_is_unclear(rehearsed, found, store, how):
-    respond, why = UNCLEAR[how]
-    site = rehearsed(max_body=10_000)
+def test_an_answer_to_nobody_that_cannot_be_compared_is_unclear(rehearsed, found, store):
+    site = rehearsed()
     site.respond = serving(lines)
     store(site)
-    site.respond = respond
+    site.respond = lambda request: Response(b"ada", status=200 if "cookie" in request.headers else 403)
     site.get("/", {"Cookie": "ada"})
     assert found(site, "unclear")
-    assert example(site, "unclear")["visitor"] == why
+    assert example(site, "unclear")["visitor"] == "a request without the visitor gets the status 403"
 
 
 def test_pages_that_lose_cookies_are_compared_for_other_visitors_only(rehearsed, store):
@@ -192,26 +142,6 @@ def test_pages_that_lose_cookies_are_compared_for_other_visitors_only(rehearsed,
     site.get("/", {"Cookie": "history=1"})
     assert outcomes(site) == {"stored": 1, "hits": 1, "unclear": 1}
     assert example(site, "unclear")["visitor"] == "a rule removes its cookies"
-
-
-def test_a_stale_page_is_renewed(rehearsed, clock, store):
-    site = rehearsed()
-    site.respond = serving(lines, "max-age=1, stale-while-revalidate=600")
-    store(site)
-    for _ in range(3):
-        clock.advance(2)
-        site.get()
-    assert outcomes(site) == {"stored": 4}
-
-
-def test_reasons_are_counted_with_an_example(rehearsed):
-    site = rehearsed()
-    site.respond = serving(lines, "private")
-    for _ in range(4):
-        site.get("/mine")
-    assert outcomes(site) == {"not stored: private": 4}
-    found = example(site, "not stored: private")
-    assert (found["url"], found["reason"], found["detail"]) == ("/mine", "private", "private")
 
 
 @pytest.mark.parametrize(("seconds", "gains"), [(59, 1), (60, 0)])

@@ -39,7 +39,7 @@ def on_server(tmp_path_factory):
         @cache
         def start(name, make):
             environment = {"SITE_FOLDER": str(tmp_path_factory.mktemp("site")), "SITE_DEBUG": f"{'DEBUG' in name:d}"}
-            return make(fleet(name, command_of(name, SITE), **environment), flask=name != "uvicorn")
+            return make(fleet(name, command_of(name, SITE), **environment))
 
         start.logs = fleet.logs
         yield start

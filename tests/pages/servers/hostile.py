@@ -6,7 +6,8 @@ import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
-from itertools import count, cycle
+from http.client import HTTPException
+from itertools import cycle
 
 from tests.pages.servers.visitors import FORM, PATIENCE, Visits
 
@@ -17,17 +18,16 @@ PER_PAGE = 16
 """Requests of each side for a page."""
 
 OF_URLS = {
-    "evil.example": "X-Forwarded-Host X-Forwarded-Server X-Host X-Original-Host X_Forwarded_Host",
-    "https": "X-Forwarded-Proto X-Forwarded-Scheme X-Forwarded-Protocol X-Url-Scheme X-Forwarded-Ssl Front-End-Https",
-    "/evil": "X-Forwarded-Prefix X-Forwarded-Uri X-Forwarded-Path X-Envoy-Original-Path X-Script-Name X-Original-Url "
-    "X-Rewrite-Url SCRIPT_NAME",
-    "POST": "X-Http-Method-Override X-Http-Method X-Method-Override",
+    "evil.example": "X-Forwarded-Host X-Forwarded-Server X-Host X_Forwarded_Host",
+    "https": "X-Forwarded-Proto X-Forwarded-Scheme X-Forwarded-Ssl",
+    "/evil": "X-Forwarded-Prefix X-Script-Name X-Original-Url X-Rewrite-Url SCRIPT_NAME",
+    "POST": "X-Http-Method-Override",
     "444": "X-Forwarded-Port",
     "6.6.6.6": "X-Forwarded-For",
     "host=evil.example;proto=https": "Forwarded",
 }
 URL_HEADERS = {name: value for value, names in OF_URLS.items() for name in names.split()}
-CHARSETS = ["cp037", "utf-16", "utf-7", "unicode_escape", "punycode", "latin-1"]
+CHARSETS = ["cp037", "utf-16", "unicode_escape", "latin-1"]
 SPACES = ["\xc2\xa0", "\xa0", "\xc2\x85", "\x85", "\xe3\x80\x80", "\t", "\x1c", "\x0b"]
 """Characters that ``str.strip`` removes: in UTF-8, and in Latin-1."""
 
@@ -56,32 +56,30 @@ OF_HEADERS = {
     ],
     # Different values that share a key.
     "Accept-Language": [
-        *(",de", "de,", "de,,en", "d e", "D\xa0E", '"de"', "de;q=0.5;q=1", "de;q=x", "DE", "de;x=1", "de,?"),
-        *(f"{'xx,' * 200}de", "de\n+Accept-Language: en"),
+        *(",de", "de,,en", "D\xa0E", '"de"', "de;q=0.5;q=1", "DE", "de;x=1", f"{'xx,' * 200}de"),
+        "de\n+Accept-Language: en",
     ],
     "X-Country": [
         *("DE,", ",DE", "DE ,", "DE,,AT", '"DE', "D E", "de", "x" * 2000, "D\r\n E", "D\x07E"),
         *("DE\n+X-Country: EVIL", "EVIL\n+X-Country: DE"),
     ],
-    "Accept-Encoding": ["*", "gzip;q=0", "x-gzip", "GZIP", "gzip;q=x"],
-    "Accept": ["application/json", "*/*", "text/*, application/json;q=2"],
-    "User-Agent": ["evil", "a bot"],
+    "Accept-Encoding": ["gzip;q=0", "x-gzip", "GZIP"],
+    "Accept": ["application/json"],
+    "User-Agent": ["a bot"],
     "Authorization": ["Basic YTpi"],
     "Host": [
         *("EXAMPLE.com", "example.com:80", "example.com.", "example.com:444", "evil.example", "other.example"),
         *("example.com\n+Host: evil.example", "example.com, other.example"),
     ],
     **{name: [value] for name, value in URL_HEADERS.items()},
-    "Cache-Control": [
-        *("no-store", "no-cache", "max-age=0", "only-if-cached", "max-stale", '"' + '\\"' * 400),
-    ],
+    "Cache-Control": ["no-store", "max-age=0", "only-if-cached", '"' + '\\"' * 400],
     "Range": ["bytes=0-3"],
     "If-None-Match": ['*\nIf-Modified-Since: Fri, 01 Jan 2100 00:00:00 GMT\nIf-Range: "x"'],
     "If-Match": ['"x"'],
     "Expect": ["100-continue"],
 }
-METHODS = ["HEAD", "OPTIONS", "PUT", "get", "PURGE", "TRACE"]
-TARGETS = ["/{url}", "/.{url}", "/x/..{url}", "{url};x", "{url}#x", "{url}&n=evil", "{url}&%6E=evil", "{url}%00"]
+METHODS = ["HEAD", "OPTIONS", "PUT", "get", "TRACE"]
+TARGETS = ["/{url}", "/x/..{url}", "{url};x", "{url}#x", "{url}&n=evil", "{url}&%6E=evil", "{url}%00"]
 ATTACKS = [
     *(f"{name}: {value}" for name, values in OF_HEADERS.items() for value in values),
     *("GET {url} HTTP/1.0", "GET {url} HTTP/1.0\n-Host", "GET http://other.example{url} HTTP/1.1"),
@@ -92,13 +90,6 @@ ATTACKS = [
 """Changes of an honest visitor's request. A line replaces the lines of its header; "+" adds a line, "-" removes lines.
 The first line may be a request line. Lines after an empty one are the body."""
 
-NASTY = [*SPACES, *',;="\\:/?#%&<>()[]{}@*+', " ", "%00", "%2F", "q=0", "q=1", "EVIL", "\xe9", "\xff", "x" * 600, ""]
-VALUES = ["evil", "", "0", "1", "*", "de", "DE", "en", "https", "on", "gzip", "evil.example", "text/html", "theme=EVIL"]
-NAMES = [
-    *("Host", "Cookie", "Accept", "Accept-Language", "Accept-Encoding", "Accept-Charset", "User-Agent", "Referer"),
-    *("Content-Type", "X-Country", "Authorization", "Cache-Control", "Pragma", "Range", "If-None-Match", "Origin"),
-    *("X-Requested-With", "Via", "Age", "Vary", "Date", "Priority", "Purpose", "X-Wheelcache", *URL_HEADERS),
-]
 STRANGE_FRAMING = re.compile(rb"(?i)content.length|transfer.encoding|expect|upgrade|connection|\r\n\r\n.|^(?!GET )")
 """Requests after which the two sides of a connection may disagree about its state."""
 
@@ -114,37 +105,14 @@ class Attacker:
         self._chance = random.Random(seed)
         self._own = {"session": session, "token": f"csrftoken={'e' * 32}"}
 
-    def forge(self, attack, public, url):
-        """Return the request of one of ``ATTACKS`` as bytes."""
-        return self._compiled(*self._changed(attack, public, url))
-
     def mutate(self, public, url):
-        """Return a request with random changes, and often one of ``ATTACKS`` in it."""
-        chance = self._chance
-        request, headers, body = self._changed(chance.choice(ATTACKS) if chance.random() < 0.7 else "", public, url)
-        for _ in range(chance.choice([0, 0, 1, 1, 2, 5])):
-            place = chance.randrange(len(headers) + 1)
-            name, value = headers[place] if place < len(headers) else (chance.choice(NAMES), chance.choice(VALUES))
-            change = chance.choice(["insert", "repeat", "remove", "rename", "target", "value", "value"])
-            if change == "target":
-                request = self._with_nasty(request, request.find("?") + 1)
-                continue
-            headers[place : place + (change not in ("insert", "repeat"))] = {
-                "insert": [(chance.choice(NAMES), chance.choice(VALUES))],
-                "repeat": [(name, chance.choice([value, *VALUES]))],
-                "remove": [],
-                "rename": [(chance.choice([name.upper(), name.replace("-", "_")]), value)],
-                "value": [(name, self._with_nasty(value, 0))],
-            }[change]
-        return self._compiled(request, headers, body)
+        """Return a request with one of ``ATTACKS``, and often another one that changes the headers or the target."""
+        others = [attack for attack in ATTACKS if "\n\n" not in attack]
+        chosen = [*self._chance.choices(others, k=self._chance.randrange(2)), self._chance.choice(["", *ATTACKS])]
+        return self.forge("\n".join(filter(None, chosen)), public, url)
 
-    def _with_nasty(self, text, start):
-        chance = self._chance
-        end = text.rfind(" ") if start and " " in text else len(text)
-        place = chance.randint(start, max(start, end))
-        return text[:place] + chance.choice(NASTY) + text[place + chance.randrange(2) :]
-
-    def _changed(self, attack, public, url):
+    def forge(self, attack, public, url):
+        """Return the request of an attack as bytes."""
         path, query = url.split("?")
         letters = path[:-2] + f"%{ord(path[-2]):X}" + path[-1] + "?" + query
         places = {"url": url, "slashes": path.replace("/", "%2F")[3:] + "?" + query, "letters": letters}
@@ -161,11 +129,7 @@ class Attacker:
                 headers = [pair for pair in headers if pair[0] != name.lstrip("-")]
             if not name.startswith("-"):
                 headers.append((name.lstrip("+"), value))
-        return request, headers, body
-
-    @staticmethod
-    def _compiled(request, headers, body):
-        lines = [request, *(f"{name}: {value}" for name, value in [*headers, ("X-Application", "proxied")]), "", body]
+        lines = [request, *(f"{name}: {value}" for name, value in [*headers, ("X-Application", "cached")]), "", body]
         return "\r\n".join(lines).encode("latin-1")
 
 
@@ -188,8 +152,8 @@ class Siege:
             has answered or has looked at.
     """
 
-    def __init__(self, server, *, flask):
-        self.visits = Visits(server, flask=flask, kind="proxied")
+    def __init__(self, server):
+        self.visits = Visits(server)
         self.visitors = {}
         secrets = {
             "Alice": f"csrftoken={'a' * 32}; {self.visits.sessions['alice']}",
@@ -213,9 +177,9 @@ class Siege:
     def _attack(self, client, request):
         """Make a request of the attacker, which may be so malformed that nothing answers."""
         answer = None
-        with suppress(OSError, ValueError):
+        with suppress(OSError, ValueError, HTTPException):
             client.send(request)
-            answer = client.receive(has_body=not request.startswith(b"HEAD"))
+            answer = client.receive("HEAD" if request.startswith(b"HEAD") else "GET")
         if answer is None or STRANGE_FRAMING.search(request):
             client.close()
         status = dict(answer.headers).get("cache-status", "") if answer else ""
@@ -233,38 +197,37 @@ class Siege:
                     self._attack(hostile, attacker.forge(attack, self.visitors[name][0], url))
                     self._visit(honest, name, url)
 
-    def run(self, requests, *, threads=4, seed=0):
+    def run(self, requests, *, threads=4):
         """Make so many honest requests, and as many of the attacker at the same time."""
         paths = (self.visits.paths + self.visits.leaky) * len(LIFETIMES)
-        chance_of_urls = random.Random(seed)
+        chance_of_urls = random.Random(0)
         order = cycle(chance_of_urls.sample(paths, len(paths)))
-        urls, visited = [], count()
+        number_of_pages = requests // PER_PAGE + 1
+        urls = [self.visits.url(next(order), chance_of_urls.choice(LIFETIMES)) for _ in range(number_of_pages)]
 
-        def url_for(chance):
+        def url_for(chance, step):
             """Return the URL of the newest page, or sometimes of an older one, which may have expired."""
-            with self._lock:
-                if next(visited) // (2 * PER_PAGE) >= len(urls):
-                    urls.append(self.visits.url(next(order), chance_of_urls.choice(LIFETIMES)))
-                return urls[-1] if chance.random() < 0.8 else urls[-chance.randint(1, min(len(urls), 200))]
+            newest = step // PER_PAGE
+            return urls[newest if chance.random() < 0.8 else chance.randint(max(0, newest - 200), newest)]
 
         # The attacker begins ahead, and then keeps the pace of the visitors.
         permits = threading.Semaphore(threads)
 
         def visit(number):
-            chance = random.Random(f"{seed} {number}")
+            chance = random.Random(number)
             with closing(self.visits.client()) as client:
-                for _ in range(number, requests, threads):
-                    self._visit(client, chance.choice([*self.visitors]), url_for(chance))
+                for step in range(number, requests, threads):
+                    self._visit(client, chance.choice([*self.visitors]), url_for(chance, step))
                     permits.release()
 
         def attack(number):
-            chance = random.Random(f"{seed} {number} attack")
-            attacker = Attacker(self.visits.sessions["bob"], f"{seed} {number}")
+            chance = random.Random(f"{number} attack")
+            attacker = Attacker(self.visits.sessions["bob"], number)
             with closing(self.visits.client(ATTACKER_PATIENCE)) as client:
-                for _ in range(number, requests, threads):
+                for step in range(number, requests, threads):
                     permits.acquire(timeout=PATIENCE)
                     public = self.visitors[chance.choice([*self.visitors])][0]
-                    self._attack(client, attacker.mutate(public, url_for(chance)))
+                    self._attack(client, attacker.mutate(public, url_for(chance, step)))
 
         with ThreadPoolExecutor(2 * threads) as pool:
             for part in [pool.submit(each, number) for number in range(threads) for each in (visit, attack)]:

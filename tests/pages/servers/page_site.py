@@ -1,4 +1,4 @@
-"""Applications for WSGI and ASGI with slow and large pages, behind an HTTPCache. Each worker counts its runs."""
+"""Applications for WSGI and ASGI with slow pages, behind an HTTPCache. Each worker counts its runs."""
 
 import asyncio
 import json
@@ -10,10 +10,7 @@ from wheelcache.pages import HTTPCache
 SECONDS = float(os.environ["SLOW_SECONDS"])
 """That a slow page takes."""
 
-LARGE = b"x" * 2**24
-"""More than the operating system keeps for a client that does not read."""
-
-CONTROL = {"/slow": "max-age=1, stale-while-revalidate=60", "/large": "max-age=60"}
+CONTROL = {"/slow": "max-age=1, stale-while-revalidate=60"}
 begun, ended = [], []
 
 
@@ -43,13 +40,10 @@ async def plain_asgi(scope, receive, send):
         begun.append(path)
         await asyncio.sleep(SECONDS)
     headers, body = answer(path)
-    pieces = [LARGE[first : first + 2**16] for first in range(0, len(LARGE), 2**16)] if path == "/large" else []
     fields = [(name.encode(), value.encode()) for name, value in headers]
     await send({"type": "http.response.start", "status": 200, "headers": fields})
-    for piece in [body.encode()[:-1], *pieces]:
-        await send({"type": "http.response.body", "body": piece, "more_body": True})
-    await send({"type": "http.response.body", "body": body.encode()[-1:]})
+    await send({"type": "http.response.body", "body": body.encode()})
 
 
-pages = HTTPCache(max_body=32 << 20)
+pages = HTTPCache()
 wsgi, asgi = pages.wsgi(plain_wsgi), pages.asgi(plain_asgi)

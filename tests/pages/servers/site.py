@@ -1,8 +1,8 @@
-"""A Django project and a Flask app with pages that are easy to poison, each with and without an HTTP cache.
+"""A Django project with pages that are easy to poison, with and without an HTTP cache.
 
-A path begins with the lifetime of its page: see ``LIFETIMES``. Even errors have it. Paths of the Flask app, which only
-WSGI serves, begin with ``/flask``. The header X-Application chooses one of ``KINDS``, and is removed before the
-application sees the request. Environment: ``SITE_FOLDER``, the directory of the database; ``SITE_DEBUG``, 1 or 0.
+A path begins with the lifetime of its page: see ``LIFETIMES``. Even errors have it. The header X-Application chooses
+one of ``KINDS``, and is removed before the application sees the request. Environment: ``SITE_FOLDER``, the directory
+of the database; ``SITE_DEBUG``, 1 or 0.
 """
 
 import os
@@ -12,11 +12,8 @@ from pathlib import Path
 import django
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.conf import settings
-from flask import Flask, jsonify, session
-from flask import request as flask_request
 
 from wheelcache.pages.django_pages import COMPANION, page_cache
-from wheelcache.pages.flask_pages import HTTPCache
 
 MIDDLEWARE = [
     f"{__name__}.give_lifetime",
@@ -33,7 +30,6 @@ MIDDLEWARE = [
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     f"{__name__}.choose_zone",
 ]
-WHOLE_SITE = ["django.middleware.cache.UpdateCacheMiddleware", "django.middleware.cache.FetchFromCacheMiddleware"]
 LIFETIMES = {"long": "max-age=60", "short": "max-age=1", "renewed": "max-age=0, stale-while-revalidate=600"}
 
 # GZipMiddleware compresses only long pages.
@@ -42,7 +38,6 @@ TEMPLATES = {
     "page": PAGE,
     "user": PAGE + "<p>{{ user }} {{ perms.auth.view_user }}</p>",
     "form": PAGE + '<form method="post">{% csrf_token %}</form>',
-    "said": PAGE + "{% for message in messages %}<p>{{ message }}</p>{% endfor %}",
 }
 PROCESSORS = ["template.context_processors.request", "template.context_processors.i18n"]
 PROCESSORS += ["contrib.auth.context_processors.auth", "contrib.messages.context_processors.messages"]
@@ -90,7 +85,7 @@ settings.configure(
 )
 django.setup()
 
-from django.contrib import admin, messages  # noqa: E402
+from django.contrib import admin  # noqa: E402
 from django.contrib.auth.models import User  # noqa: E402
 from django.core.handlers.asgi import ASGIHandler  # noqa: E402
 from django.core.handlers.wsgi import WSGIHandler  # noqa: E402
@@ -159,13 +154,6 @@ def rendering(template):
     return lambda request: render(request, template)
 
 
-def form(request):
-    if request.method == "POST":
-        messages.success(request, "saved")
-        return redirect("/long/said/")
-    return render(request, "form")
-
-
 def marked(request):
     response = page(request)
     response.set_cookie("visited", "yes", max_age=60)
@@ -182,12 +170,6 @@ def streamed(request):
     return StreamingHttpResponse(async_body() if hasattr(request, "scope") else body())
 
 
-def limited(request):
-    """Refuse a long header, which must not keep others from the page."""
-    too_long = len(request.headers.get("X-Country", "")) > 1000
-    return HttpResponse("too long" if too_long else "page", status=431 if too_long else 200)
-
-
 async def scope(request):
     """Show headers and the client's cookies without the request's own attributes."""
     headers = dict(request.scope["headers"]) if hasattr(request, "scope") else {}
@@ -202,15 +184,10 @@ READ = {
     "country": lambda request: request.headers.get("X-Country", "none"),
     "address": lambda request: request.META["REMOTE_ADDR"],
     "query": lambda request: sorted(request.GET.lists()),
-    "host": lambda request: [request.get_host(), request.get_port()],
-    "encoding": lambda request: request.encoding,
     "body": lambda request: [request.body, sorted(request.POST.lists())],
     "agent": lambda request: request.META.get("HTTP_USER_AGENT", ""),
     "method": lambda request: request.method,
-    "protocol": lambda request: request.META.get("SERVER_PROTOCOL"),
     "connection": lambda request: [request.META.get(f"HTTP_{name}") for name in ("CONNECTION", "TE")],
-    "length": lambda request: request.META.get("CONTENT_LENGTH"),
-    "forwarded": lambda request: request.headers.get("X-Forwarded-For"),
     "all_headers": lambda request: sorted(set(request.headers) - {"X-Application"}),
     "all_cookies": lambda request: sorted(request.COOKIES),
     "session": lambda request: request.session.get("_auth_user_id"),
@@ -218,8 +195,10 @@ READ = {
     "token_meta": lambda request: request.META.get("CSRF_COOKIE"),
     "outer": lambda request: "",
 }
-BY_LANGUAGE = {"language": lambda request: parse_accept_lang_header(request.headers.get("Accept-Language", ""))}
-BY_COUNTRY = {"first": lambda request: request.headers.get("X-Country", "").split(",")[0]}
+
+
+def accepted_languages(request):
+    return parse_accept_lang_header(request.headers.get("Accept-Language", ""))
 
 
 def showing(read):
@@ -228,22 +207,19 @@ def showing(read):
 
 VIEWS = {
     **{name: showing(read) for name, read in READ.items()},
-    **{name: vary_on_headers("Accept-Language")(showing(read)) for name, read in BY_LANGUAGE.items()},
-    **{name: vary_on_headers("X-Country")(showing(read)) for name, read in BY_COUNTRY.items()},
+    "language": vary_on_headers("Accept-Language")(showing(accepted_languages)),
+    "first": vary_on_headers("X-Country")(showing(READ["country"])),
     "user": rendering("user"),
-    "form": form,
-    "said": rendering("said"),
+    "form": rendering("form"),
     "marked": marked,
     "streamed": streamed,
     "content_type": lambda request: JsonResponse({}) if "json" in request.content_type else page(request),
     "accepts": lambda request: JsonResponse({}) if request.accepts("application/json") else page(request),
     "moved": lambda request: redirect(request.build_absolute_uri(request.GET.get("n", "1")), permanent=True),
     "kept": cache_page(60)(page),
-    "kept_theme": cache_page(60)(vary_on_cookie(showing(READ["theme"]))),
     "kept_user": cache_page(60)(vary_on_cookie(rendering("user"))),
     "kept_form": cache_page(60)(csrf_protect(rendering("form"))),
     "fresh": never_cache(page),
-    "limited": limited,
     "scope": scope,
 }
 views = [path(f"{name}/", view) for name, view in VIEWS.items()]
@@ -252,82 +228,14 @@ urlpatterns = [path(f"{lifetime}/", include(views)) for lifetime in LIFETIMES]
 urlpatterns += [path("pid", lambda request: JsonResponse({})), path("paths", lambda request: JsonResponse(PATHS))]
 urlpatterns += [path("admin/", admin.site.urls)]
 
-OF_FLASK = {
-    "plain": lambda: "",
-    "theme": lambda: flask_request.cookies.get("theme"),
-    "query": lambda: sorted(flask_request.args.lists()),
-    "form": lambda: sorted(flask_request.values.lists()),
-    "url": lambda: [flask_request.url, flask_request.base_url, flask_request.root_url, flask_request.host],
-    "type": lambda: [flask_request.mimetype, flask_request.is_json],
-    "accepts": lambda: flask_request.accept_mimetypes.best_match(["application/json", "text/html"]),
-    "language": lambda: flask_request.accept_languages.best_match(["en", "de", "fr"]),
-    "headers": lambda: [flask_request.headers.get("X-Country"), str(flask_request.user_agent)],
-    "address": lambda: [flask_request.remote_addr, flask_request.access_route],
-    "session": lambda: session.get("user"),
-}
-
-
-def flask_app():
-    app = Flask(__name__)
-    app.secret_key = "not secret"
-
-    @app.route("/flask/<life>/<name>/", methods=["GET", "POST"])
-    def show(life, name):
-        return jsonify(OF_FLASK[name]()) if name in OF_FLASK else ("missing", 404)
-
-    @app.after_request
-    def add_lifetime(response):
-        response.headers.setdefault("Cache-Control", LIFETIMES.get(flask_request.path.split("/")[2], "max-age=60"))
-        return response
-
-    app.wsgi_app = wsgi_proxied(app.wsgi_app)
-    return app
-
-
 LEAKY = ["token_cookie", "token_meta", "outer", "scope"]
 # ``cache_page`` answers differently at the second request, also without a cache in front.
 OTHERS = [name for name in VIEWS if name not in LEAKY and not name.startswith("kept")]
 PATHS = {
-    "django": [*(f"/{{life}}/{name}/" for name in OTHERS), "/{life}/at/some", "/{life}/missing/"],
+    "pages": [*(f"/{{life}}/{name}/" for name in OTHERS), "/{life}/at/some", "/{life}/missing/"],
     "leaky": [f"/{{life}}/{name}/" for name in LEAKY],
-    "flask": [f"/flask/{{life}}/{name}/" for name in OF_FLASK],
 }
 """The paths of the pages, which take one of ``LIFETIMES``. Leaky ones show a secret, although no Vary says so."""
-
-
-# The servers' side.
-
-PROXY = {
-    **dict.fromkeys((b"x-forwarded-protocol", b"front-end-https", b"x-url-scheme"), "scheme"),
-    **dict.fromkeys((b"x-forwarded-uri", b"x-forwarded-path", b"x-envoy-original-path", b"x-script-name"), "root"),
-}
-"""The headers from which the code between the cache and the frameworks builds URLs."""
-
-
-def headers_of_proxy(found):
-    """Return the scheme and the root, if headers name them."""
-    parts = {PROXY[name]: value for name, value in found if name in PROXY}
-    is_secure = re.search("(?i)https|on", parts.get("scheme", ""))
-    return "https" if is_secure else None, parts.get("root", "").rstrip("/") or None
-
-
-def wsgi_proxied(app):
-    def proxied(environ, start_response):
-        fields = [(name[5:].lower().replace("_", "-").encode(), value) for name, value in environ.items()]
-        scheme, root = headers_of_proxy(fields)
-        changed = ({"wsgi.url_scheme": scheme} if scheme else {}) | ({"SCRIPT_NAME": root} if root else {})
-        return app({**environ, **changed}, start_response)
-
-    return proxied
-
-
-def asgi_proxied(app):
-    async def proxied(scope, receive, send):
-        scheme, root = headers_of_proxy([(name, value.decode("latin-1")) for name, value in scope["headers"]])
-        changed = ({"scheme": scheme} if scheme else {}) | ({"root_path": root} if root else {})
-        await app({**scope, **changed}, receive, send)
-
-    return proxied
 
 
 if not Path(settings.DATABASES["default"]["NAME"]).exists():
@@ -336,30 +244,19 @@ if not Path(settings.DATABASES["default"]["NAME"]).exists():
     User.objects.create_user("bob", password="of bob", is_staff=True)
 
 
-def applications(middleware, *, is_proxied=False, is_cached=True):
+def applications(middleware):
     """Return the WSGI and the ASGI application with this middleware."""
     settings.MIDDLEWARE = middleware
-    wsgi, asgi = WSGIHandler(), ASGIHandler()
-    if is_proxied:
-        wsgi, asgi = wsgi_proxied(wsgi), asgi_proxied(asgi)
-    cache = page_cache(max_bytes=256 << 20) if is_cached else None
-    return (wsgi, asgi) if cache is None else (cache.wsgi(wsgi), cache.asgi(asgi))
+    return WSGIHandler(), ASGIHandler()
 
 
-KINDS = {
-    "cached": applications([COMPANION, *MIDDLEWARE]),
-    "proxied": applications([COMPANION, *MIDDLEWARE], is_proxied=True),
-    "whole site": applications([COMPANION, WHOLE_SITE[0], *MIDDLEWARE, WHOLE_SITE[1]]),
-    "uncached": applications(MIDDLEWARE, is_proxied=True, is_cached=False),
-}
-FLASK = {"proxied": flask_app(), "uncached": flask_app()}
-HTTPCache().init_app(FLASK["proxied"])
+uncached, cached = applications(MIDDLEWARE), applications([COMPANION, *MIDDLEWARE])
+cache = page_cache(max_bytes=256 << 20)
+KINDS = {"cached": (cache.wsgi(cached[0]), cache.asgi(cached[1])), "uncached": uncached}
 
 
 def wsgi(environ, start_response):
-    kind = environ.pop("HTTP_X_APPLICATION", "uncached")
-    app = FLASK[kind] if environ["PATH_INFO"].startswith("/flask/") else KINDS[kind][0]
-    return app(environ, start_response)
+    return KINDS[environ.pop("HTTP_X_APPLICATION", "uncached")][0](environ, start_response)
 
 
 async def asgi(scope, receive, send):

@@ -1,13 +1,12 @@
 """A Django project behind an HTTP cache, on real servers: no visitor gets a page that was made for another one."""
 
 import random
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
 
 from tests.pages.servers.conftest import SERVERS
-from tests.pages.servers.visitors import TOKEN, Visits, unmasked
+from tests.pages.servers.visitors import Visits
 from tests.scripts import ROOT
 
 
@@ -46,18 +45,12 @@ def visitors(site):
         "one from Tokyo": {"Cookie": "zone=Asia/Tokyo"},
         "one in the dark": {"Cookie": "theme=dark"},
         "a Swiss": {"X-Country": "CH"},
-        "a modern browser": {"Accept-Encoding": "gzip, deflate, br", "User-Agent": "Mozilla/5.0"},
-        "a bot": {"User-Agent": "a bot"},
-        "one of the other host": {"Host": "other.example"},
-        "one behind a proxy": {"X-Forwarded-Host": "other.example", "X-Forwarded-Proto": "https"},
         "an attacker with a forwarded host": {"X-Forwarded-Host": "evil.example"},
-        "an attacker with a large header": {"X-Country": "x" * 5000},
         "an attacker with a session": {"Cookie": "sessionid=forged; theme=dark"},
         "one with a form": {"Cookie": f"csrftoken={'a' * 32}"},
         "another one with a form": {"Cookie": f"csrftoken={'b' * 32}"},
         "Alice": {"Cookie": alice},
         "Bob": {"Cookie": bob},
-        "Alice in German": {"Cookie": f"{alice}; django_language=de"},
     }
 
 
@@ -65,35 +58,19 @@ def visitors(site):
 # for the first one ("shared"), with another one that is stored, too ("own"), or with one that is not stored ("none").
 PAIRS = [
     ("plain", "a stranger", "a tracked stranger", "shared"),
-    ("plain", "a tracked stranger", "a Swiss", "shared"),
     ("plain", "a stranger", "a German", "own"),
-    ("plain", "a German", "a stranger", "own"),
     ("plain", "a German browser", "a stranger", "own"),
-    ("plain", "a modern browser", "a stranger", "own"),
-    ("plain", "a bot", "a stranger", "own"),
     ("plain", "a stranger", "Alice", "none"),
-    ("plain", "Alice", "a stranger", "own"),
-    ("plain", "a stranger", "one of the other host", "own"),
-    ("zone", "one from Tokyo", "a stranger", "own"),
     ("theme", "a stranger", "one in the dark", "own"),
     ("theme", "one in the dark", "an attacker with a session", "none"),
     ("country", "a Swiss", "a stranger", "own"),
-    ("country", "an attacker with a large header", "a stranger", "own"),
-    ("url", "one behind a proxy", "a stranger", "own"),
     ("url", "a stranger", "an attacker with a forwarded host", "own"),
-    ("url", "an attacker with a forwarded host", "a stranger", "own"),
     ("address", "a stranger", "a stranger", "none"),
     ("user", "Alice", "Bob", "own"),
     ("user", "Alice", "a stranger", "own"),
-    ("user", "a stranger", "Alice", "own"),
-    ("user", "Alice", "Alice in German", "own"),
     ("form", "one with a form", "another one with a form", "shared"),
-    ("form", "a stranger", "one with a form", "shared"),
-    ("form", "Alice", "Bob", "own"),
     ("kept_form", "one with a form", "another one with a form", "shared"),
-    ("kept", "a stranger", "one in the dark", "shared"),
     ("kept", "one from Tokyo", "a stranger", "own"),
-    ("kept_theme", "a stranger", "one in the dark", "own"),
     ("kept_user", "Alice", "Bob", "own"),
     ("fresh", "a stranger", "a stranger", "none"),
     ("marked", "a stranger", "a stranger", "none"),
@@ -127,19 +104,6 @@ def test_no_order_of_visits_mixes_pages_also_if_they_are_renewed_in_the_backgrou
     assert hits > len(CACHED) * len(visitors) / 4
 
 
-@pytest.mark.parametrize("site", ["granian", "uvicorn"], indirect=True)
-def test_no_order_of_visits_mixes_pages_with_the_middleware_of_django_that_caches_the_whole_site(
-    site, client, visitors
-):
-    chance = random.Random(2)
-    for name in ("plain", "user", "kept", "kept_user", "fresh"):
-        url = site.url(f"/long/{name}/")
-        for visitor in chance.sample([*visitors] * 2, 2 * len(visitors)):
-            expected, answer = (client.ask(kind, url, visitors[visitor]) for kind in ("uncached", "whole site"))
-            # It adds headers to every page.
-            assert (answer.status, answer.text) == (expected.status, expected.text)
-
-
 def test_a_browser_with_a_page_receives_a_304_unless_the_page_is_of_another_visitor(site, client, visitors):
     url = site.url("/long/theme/")
     dark = visitors["one in the dark"]
@@ -148,42 +112,3 @@ def test_a_browser_with_a_page_receives_a_304_unless_the_page_is_of_another_visi
         unchanged = client.ask("cached", url, {**dark, "If-None-Match": tag})
         assert (unchanged.status, unchanged.body) == (304, b"")
         assert site.visit(client, {"If-None-Match": tag}, url).status == 200
-
-
-@pytest.mark.timeout(300)
-def test_forms_of_hits_are_accepted_from_their_visitors_only(site):
-    """Twelve visitors at the same time. Each posts its own tokens, and those of another one."""
-    url, posts = site.url("/long/form/"), []
-
-    def post_all(number):
-        hits, headers = 0, {}
-        with closing(site.client()) as client:
-
-            def post(token):
-                return client.ask("cached", "/long/form/", headers, csrfmiddlewaretoken=token).status
-
-            for _ in range(10):
-                answer = client.ask("cached", url, headers)
-                hits += answer.is_hit
-                headers = {"Cookie": answer.cookies}
-                posts.append(own := TOKEN.search(answer.text)[2])
-                assert post(own) == 302
-                foreign = random.choice(posts)
-                if unmasked(foreign) != unmasked(own):
-                    assert post(foreign) == 403
-        return hits
-
-    with ThreadPoolExecutor(12) as pool:
-        assert sum(pool.map(post_all, range(12))) >= 100
-
-
-def test_only_the_visitor_who_posted_a_form_sees_its_message(site, client):
-    url = site.url("/long/said/")
-    site.visit(client, {}, url)
-    shown = client.ask("cached", "/long/form/")
-    posted = client.ask(
-        "cached", "/long/form/", {"Cookie": shown.cookies}, csrfmiddlewaretoken=TOKEN.search(shown.text)[2]
-    )
-    message = {"Cookie": f"{shown.cookies}; {posted.cookies}"}
-    assert "saved" in client.ask("cached", url, message).text
-    assert "saved" not in site.visit(client, {}, url).text
