@@ -98,14 +98,6 @@ def fail(request):
     return state(request)
 
 
-def outage(request):
-    """Call a cache whose store is down, and return the number of this process."""
-    for number in range(5):
-        caches["copies"].get(f"city {number}")
-        caches["copies"].set(f"city {number}", number)
-    return state(request)
-
-
 def state(request):
     """Return the number of this process, and the number of its entries."""
     return JsonResponse({"pid": os.getpid(), "entries": len(engine(caches["default"]))})
@@ -116,7 +108,6 @@ urlpatterns = [
     path("visit", visit),
     path("fail", fail),
     path("state", state),
-    path("outage", outage),
     path("wheelcache/", include("wheelcache.watch.urls")),
 ]
 

@@ -83,8 +83,6 @@ def server(tmp_path_factory):
     log = folder / "log"
     with running(GUNICORN, log, make=Site, is_up=Site.is_up, **given) as site:
         site.folder = folder
-        # An outage is only shown after a step of the history.
-        site.entries("outage")
         with site.traffic():
             site.publishes()
         yield site
