@@ -33,13 +33,6 @@ settings.configure(
             "OPTIONS": {**OPTIONS, "MAX_BYTES": 4_000_000},
         },
         "hostile": {"BACKEND": "wheelcache.django_backend.WheelCache", "LOCATION": HOSTILE, "OPTIONS": OPTIONS},
-        "copies": {
-            "BACKEND": "wheelcache.django_backend.TieredCache",
-            "LOCATION": "copies",
-            "OPTIONS": {**OPTIONS, "L2": "down", "FAIL_SAFE": 300},
-        },
-        # No server listens on this port.
-        "down": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": "redis://127.0.0.1:1"},
     },
     DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": DIRECTORY / "users.sqlite3"}},
     DEFAULT_AUTO_FIELD="django.db.models.BigAutoField",
