@@ -1,6 +1,5 @@
 """The commands that both frameworks share, without a framework."""
 
-import sys
 import time
 from argparse import ArgumentParser, ArgumentTypeError
 from datetime import UTC, datetime, timedelta, timezone
@@ -9,12 +8,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from wheelcache.engine.codec import size_of
-from wheelcache.pages.figures import Figures
-from wheelcache.watch import site_commands
 from wheelcache.watch.command_line import add_commands, moment
 from wheelcache.watch.console import date_of
-from wheelcache.watch.inquiries import Answers
-from wheelcache.watch.site_commands import SHOWN
 from wheelcache.watch.tables import STEP
 
 
@@ -71,50 +66,6 @@ def test_json_and_the_options_of_a_framework_may_precede_and_follow_the_command(
     assert (options.action, options.target, options.level, options.json) == ("get", "key", level, as_json)
 
 
-@pytest.mark.parametrize("width", [40, 80, 200])
-def test_in_a_narrow_terminal_columns_are_in_further_tables(another_worker, command, monkeypatch, width):
-    for pid in (4242, 4243):
-        another_worker("pages", pid, entries=500, hits=1500)
-    monkeypatch.setenv("COLUMNS", str(width))
-    shown, reason = command()
-    assert reason is None
-    lines = shown.splitlines()
-    assert max(map(len, lines)) <= width
-    assert "…" not in shown
-    number = sum("cache and workers" in line for line in lines)
-    assert (number > 1) == (width < 200)
-    assert sum(line.lstrip().startswith("4242 ") for line in lines) == number
-    for name in ("hit_ratio_now", "stampedes_prevented", "expirations", "lag"):
-        assert name in SHOWN
-        assert all(word in shown for word in name.split("_"))
-    assert shown.count("%") == 6, "only the hit ratios, now and in total, are percentages"
-    assert shown.count("1,500") == 2
-    assert shown.count("3,000") == 1
-
-
-def test_a_purge_that_fails_in_one_cache_reports_the_pages_that_are_gone(another_worker, command, monkeypatch):
-    def keep_pages(cache, clock):
-        cache.engine.keep_pages(Figures(), clock, purge=len, before_clear=list)
-
-    def ask(site, workers, name, inquiry):
-        return Answers([], [], [4243]) if name == "one" else Answers([(4242, {"purged": 3})], [], [])
-
-    for pid, name in ((4242, "all"), (4243, "one"), (4244, "other")):
-        another_worker(name, pid, use=keep_pages)
-    monkeypatch.setattr(site_commands, "ask", ask)
-    reason = "No answer from worker 4243"
-    shown, given = command("purge", "example.com")
-    assert shown.splitlines() == [
-        "'all': removed 3 pages in 1 worker for example.com.",
-        "'one': removed 0 pages in 0 workers for example.com.",
-        "'other': removed 3 pages in 1 worker for example.com.",
-    ]
-    assert given == reason
-    document, given = command("purge", "example.com", "--json")
-    assert [(each["cache"], each["pages"]) for each in document] == [("all", 3), ("one", 0), ("other", 3)]
-    assert given == reason
-
-
 def test_names_are_no_markup_and_bytes_have_units(another_worker, command):
     another_worker("[red]:bug:\x1b[2J", 4242, entries=100, max_weight=10_000, weigher=size_of)
     shown, _ = command()
@@ -153,48 +104,6 @@ def test_misses_are_shown_by_cause_and_by_group(another_worker, command):
     assert "(other)" not in shown, "all keys are in groups"
     assert r"\x1b[31m[bold]" in shown
     assert "Cache 'unused': 0 of 0 look-ups missed\n" in command("misses")[0]
-
-
-@pytest.mark.compiled
-def test_misses_come_with_the_advice_about_keys(another_worker, command):
-    def use(cache, clock):
-        for number in range(1_000):
-            if number % 10 == 0:
-                cache.delete_tags("all")
-            if cache.get(number % 10) is None:
-                cache.set(number % 10, "value", tags=("all",))
-
-    another_worker("pages", 4242, use=use)
-    sentence = "ropped tags cause 99% of its misses. Use narrower tags for keys."
-    assert command("misses")[0].endswith(f"\nD{sentence}\n")
-    assert command("misses", "--json")[0][0]["advice"] == [f"d{sentence}"]
-
-
-def test_the_misses_of_a_cache_without_a_worker_fail_also_if_another_cache_has_one(
-    make, clock, another_worker, command
-):
-    cache = make("old")
-    cache.get("user:1")
-    clock.advance(5)
-    cache.close()
-    another_worker("pages", 4242, entries=1)
-    shown, reason = command("misses", "--cache", "old")
-    assert shown.startswith("Cache 'old': 1 of 1 look-ups missed")
-    assert reason == "No worker has the cache 'old' now; these are its last figures."
-    assert command("misses")[1] is None
-    assert command("misses", "--cache", "none") == (
-        "",
-        "No worker has a cache 'none': there are 'old', 'pages'.",
-    )
-
-
-def test_without_rich_only_tables_are_missing(worker, command, monkeypatch):
-    worker({"key": (1, None)})
-    monkeypatch.setitem(sys.modules, "rich.console", None)
-    assert command("--json")[1] is None
-    shown, reason = command()
-    assert shown == ""
-    assert "pip install rich, or pip install '.[cli]' in a checkout of wheelcache" in reason
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Asia/Kolkata", "America/New_York"])

@@ -6,21 +6,15 @@ import re
 
 import pytest
 
-from tests.watch.behind import use_store
 from tests.watch.browser.canned import CannedSite
-from tests.watch.browser.cards import group
 from tests.watch.published import INTERVAL
 from wheelcache.core import IMPLEMENTATION
-from wheelcache.engine.stats import Stats
-from wheelcache.errors import FileUnusable
 from wheelcache.near_cache.near_cache import NearCache
 from wheelcache.near_cache.outage_rule import OutageRule
-from wheelcache.pages.keys import NotPurgeable
 from wheelcache.pages.reasons import REASONS
 from wheelcache.runtime.steps import drive
 from wheelcache.watch.causes import NAMES
 from wheelcache.watch.dashboard.dashboard import Dashboard
-from wheelcache.watch.dashboard.one_cache import hits_in_words
 from wheelcache.watch.dashboard.permissions import Permission
 from wheelcache.watch.dashboard.refusals import Refused
 from wheelcache.watch.dashboard.responses import Request, respond
@@ -112,40 +106,6 @@ def test_the_figures_are_those_of_the_cache(make):
     assert worker["total"] == total
 
 
-@pytest.mark.compiled
-def test_the_groups_of_keys_are_those_that_took_most_time_first_and_only_in_details(make, clock):
-    cache = make("first")
-    cache.get("city:1")
-    cache.get_or_load("user:1", lambda: clock.advance(2))
-    clock.advance(INTERVAL)
-    document = dashboard(cache, make("second")).figures(["second"])
-    assert {card["name"]: "groups" in card for card in document["caches"]} == {"first": False, "second": True}
-    first, _ = dashboard(cache, make("second")).figures(["first"])["caches"]
-    user, city = first["groups"]
-    assert (city["name"], user["name"], user["loads"], user["load_seconds"]) == ("city", "user", 1, 2.0)
-    assert user.keys() == group("user").keys()
-
-
-def test_a_near_cache_tells_how_the_store_behind_does_in_all_workers(make, another_worker, clock):
-    cache = make("copies")
-    assert only_card(dashboard(cache).figures())["store"] is None
-    near = use_store(cache, clock)
-    another_worker("copies", 7, use=use_store)
-    near.trust(True)
-    # The breaker lets this one through, and closes.
-    clock.advance(10)
-    drive(near.read(lambda: None))
-    cache.engine.observed.observer.publication.run_now()
-    card = only_card(json.loads(json.dumps(dashboard(cache).figures())))
-    store = card["store"]
-    assert [store[each] for each in ("reads", "writes", "errors", "refused")] == [5, 8, 6, 6]
-    assert store["read_ms"] == pytest.approx(1000 * 0.65 / 5, abs=0.01)
-    assert store["write_ms"] == pytest.approx(1000 * 8.5 / 8, abs=0.01)
-    gauges = {name: card["store"][name] for name in ("breakers", "open_breakers", "trackers", "trusted")}
-    assert gauges == {"breakers": 2, "open_breakers": 1, "trackers": 2, "trusted": 1}
-    assert {each["pid"]: each["breaker_open"] for each in card["workers"]} == {os.getpid(): False, 7: True}
-
-
 # Clearing.
 
 
@@ -172,29 +132,6 @@ def test_another_worker_clears_when_it_publishes_next_and_once(make, clock):
         assert len(each) == 1
 
 
-def test_a_cache_that_only_others_have_is_cleared_there(make, clock):
-    here, elsewhere = make("here"), make("elsewhere")
-    here.set("k", "v")
-    elsewhere.set("k", "v")
-    clock.advance(INTERVAL)
-    dashboard(here).clear("elsewhere", "tester")
-    assert len(here) == 1
-    clock.advance(2 * INTERVAL)
-    assert len(elsewhere) == 0
-
-
-def test_where_nothing_is_published_each_worker_says_that_it_shows_and_clears_only_itself(make):
-    cache, other = make("default", figures_dir=None), make("other")
-    cache.set("k", "v")
-    document = dashboard(cache, other).figures()
-    assert {card["name"]: card["is_shared"] for card in document["caches"]} == {"default": False, "other": True}
-    assert dashboard(cache).clear("default", "tester") == (
-        f"Cleared default. Takes effect in worker {os.getpid()} only: the workers of this site do not share figures, "
-        "so other workers are not notified."
-    )
-    assert len(cache) == 0
-
-
 @pytest.mark.parametrize("name", ["", "Default", "default ", "../reset.json", "\0", "</script>"])
 def test_an_unknown_cache_is_refused_and_nothing_is_written(make, name, tmp_path):
     cache = make("default")
@@ -207,45 +144,6 @@ def test_an_unknown_cache_is_refused_and_nothing_is_written(make, name, tmp_path
 
 
 # Responses.
-
-
-def respond_with(method):
-    """Return the status and the document of a request for the figures, which call ``method``."""
-    made = dashboard()
-    made.figures = lambda *_, **__: method()
-    granted = frozenset({Permission.VIEW_FIGURES})
-    response = respond(Request("GET", "figures.json", dict, {}.get, "localhost", "/", granted, lambda: "ann"), made)
-    return response.status, json.loads(response.body)
-
-
-@pytest.mark.parametrize(
-    ("error", "status"),
-    [
-        (Refused("There is no cache", 404), 404),
-        (Refused("These caches"), 409),
-        (Refused("Give a key", 400), 400),
-        (NotPurgeable("purge takes a URL"), 400),
-        (FileUnusable("/run/figures must belong to the user 0, not to 1"), 503),
-        (PermissionError(13, "Permission denied", "/run/figures"), 503),
-    ],
-)
-def test_what_goes_wrong_is_said_without_a_full_stop(error, status):
-    def fail():
-        raise error
-
-    assert respond_with(fail) == (status, {"error": str(error)})
-    assert not str(error).endswith(".")
-
-
-def test_a_cache_without_a_living_worker_is_shown_with_its_settings_and_a_problem_is_not_hidden(make, clock):
-    gone, here = make("gone", max_entries=7), make("here")
-    for each in (gone, here):
-        each.set("k", "v")
-    clock.advance(INTERVAL)
-    gone.close()
-    of_gone, of_here = dashboard(here).figures()["caches"]
-    assert (of_gone["worker_count"], of_gone["total"]["max_entries"], of_gone["total"]["puts"]) == (0, 7, 1)
-    assert of_here["worker_count"] == 1
 
 
 def figures_response(dashboard, **fields):
@@ -303,23 +201,6 @@ def test_all_figures_are_of_the_wanted_span(make, clock):
     cause = "new or long gone" if IMPLEMENTATION == "compiled" else "unknown"
     assert only_card(late)["history"]["misses"].keys() == {cause}
     assert only_card(early)["history"]["at"][-1] <= edge - 120
-
-
-def test_limits_that_are_added_up_come_with_the_number_of_workers(make, another_worker, clock):
-    make(max_entries=60).set("a", 1)
-    clock.advance(INTERVAL)
-    alone = only_card(dashboard(cache := make(max_entries=60)).figures())["now"]
-    another_worker("pages", 4242, entries=60, max_entries=60)
-    together = only_card(dashboard(cache).figures())["now"]
-    assert (alone["in_workers"], together["in_workers"]) == (None, 2)
-    assert together["max_entries"] > 60
-
-
-@pytest.mark.parametrize(
-    ("hits", "misses", "words"), [(0, 0, "no look-ups"), (1, 0, "1 look-up, a hit"), (3, 1, "75.0% hits")]
-)
-def test_the_share_of_hits_in_words(hits, misses, words):
-    assert hits_in_words(Stats(hits=hits, misses=misses)) == words
 
 
 def test_the_sentence_says_what_is_wrong_and_where_to_look(make, clock):

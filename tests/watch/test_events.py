@@ -2,16 +2,13 @@
 
 import json
 import os
-import pwd
 import time
 
 import pytest
 
-from tests.full_disk import room_for
 from tests.waiting import until
 from tests.watch.processes import run, worker
 from tests.watch.published import INTERVAL, look
-from wheelcache.watch import site_commands
 from wheelcache.watch.dashboard.dashboard import Dashboard
 from wheelcache.watch.event_log import (
     CLEARED,
@@ -107,25 +104,6 @@ def test_a_failed_load_names_the_groups_of_its_keys(make, clock, path):
     assert event.sentence() == "shop, about, view0, view1 and others: ValueError: no (24 times)"
 
 
-@pytest.mark.parametrize(
-    ("pids", "count", "sentence"),
-    [
-        ((3,), 1, "worker 3"),
-        ((5, 4, 4, 5), 2, "workers 4 and 5"),
-        ((3, 4, 5, 6), 4, "workers 3, 4, 5 and 6"),
-        (range(5), 5, "5 workers"),
-        (range(60), 60, "60 workers"),
-    ],
-)
-def test_workers_are_listed_if_they_are_few_and_each_counts_once(pids, count, sentence):
-    (found,) = merged([], [Event.of(STARTED, 100.0 + number, (pid, 99.0)) for number, pid in enumerate(pids)])
-    assert (found.count, found.sentence()) == (count, sentence)
-    assert len(found.processes) == min(count, 50)
-    # The same number, another process.
-    (again,) = merged([found], [Event.of(STARTED, 105.0, (pids[0], 104.0))])
-    assert again.count == count + 1
-
-
 @pytest.mark.parametrize("document", ["", "{", "{}", "3", "null", '["a", 1, 1, null, "", "", [[1, 2, 3]], 1]'])
 def test_what_is_no_event_is_left_out_and_goes_with_the_next_one(log, document):
     log.add([failure(1.0)])
@@ -168,39 +146,6 @@ def test_a_failed_load_is_told_with_its_exception_whatever_that_says(make, path,
     assert json.loads(shown.encode())["events"][0]["text"] == expected
 
 
-def test_a_storm_of_failures_of_a_cache_that_never_stored_anything_is_one_event(make, path, clock):
-    asked = []
-
-    class Noted(Exception):
-        def __str__(self):
-            asked.append(1)
-            return "no answer"
-
-    cache = make()
-    for number in range(5000):
-        fail(cache, Noted(), number)
-    assert told(path) == []
-    assert len(asked) == 1
-    clock.advance(INTERVAL)
-    for number in range(10):
-        fail(cache, Noted(), number)
-    clock.advance(INTERVAL)
-    (event,) = told(path, LOAD_FAILED)
-    assert event.sentence() == "Noted: no answer (5,010 times)"
-    assert len(asked) == 2
-
-
-def test_exceptions_of_any_number_of_types_take_a_few_lines(make, path, clock):
-    cache = make()
-    for number in range(100):
-        fail(cache, type(f"Error{number}", (Exception,), {})())
-    clock.advance(INTERVAL)
-    found = told(path, LOAD_FAILED)
-    assert len(found) == 9
-    assert {each.count for each in found} == {1, 92}
-    assert found[-1].sentence() == "exceptions of other types (92 times)"
-
-
 def test_a_refresh_that_fails_in_the_background_is_told_and_a_cancelled_load_is_not(make, path, clock):
     cache = make()
     cache.get_or_load("k", lambda: "old", ttl=10, grace=1000)
@@ -229,57 +174,6 @@ def test_clears_by_code_are_one_event_with_a_count_and_those_of_operators_have_t
     assert (len(cache), len(other)) == (0, 0)
     sentences = [each.sentence() for each in told(path, CLEARED)]
     assert sentences == [f"by the code of process {os.getpid()} (3 times)", "by <b>ann</b>"]
-
-
-def test_what_is_done_in_a_terminal_has_the_name_of_the_user_of_the_system(make, path, clock):
-    cache, other = make(), make("other")
-    cache.set("a", 1)
-    other.set("a", 1)
-    clock.advance(INTERVAL)
-    site_commands.clear([cache, other], None)
-    by = f"by {pwd.getpwuid(os.geteuid()).pw_name}, in a terminal"
-    assert [(each.kind, each.cache, each.sentence()) for each in told(path, CLEARED)] == [(CLEARED, None, by)]
-
-
-def test_what_clears_copies_is_told_only_if_it_is_not_the_code_of_the_site_that_did_it(make, path, clock):
-    cache = make()
-    cache.engine.clear_for("a flush")
-    cache.engine.clear_for(None)
-    cache.set("a", 1)
-    clock.advance(INTERVAL)
-    assert [each.sentence() for each in told(path, CLEARED)] == ["by a flush"]
-
-
-def test_where_nothing_is_published_there_are_events_of_this_process(make):
-    cache, other = make(figures_dir=None), make("other", figures_dir=None)
-    # From the first look.
-    page_of([cache, other]).figures()
-    cache.clear()
-    fail(cache, ValueError("no"))
-    dashboard = page_of([cache, other])
-    dashboard.clear("other", "ann")
-    for _ in range(2):
-        found = {(each["cache"], each["text"]) for each in dashboard.figures()["events"]}
-        assert found == {
-            *(("pages", f"by the code of process {os.getpid()}"), ("pages", "ValueError: no")),
-            ("other", "by ann"),
-        }
-
-
-def test_on_a_full_disk_events_wait(make, path, clock):
-    cache = make()
-    cache.set("a", 1)
-    clock.advance(INTERVAL)
-    fail(cache, ValueError("no"), "b")
-    cache.clear()
-    before = told(path)
-    with room_for(100):
-        clock.advance(INTERVAL)
-        fail(cache, ValueError("no"), "b")
-        clock.advance(INTERVAL)
-    assert told(path) == before
-    clock.advance(INTERVAL)
-    assert {(each.kind, each.count) for each in told(path, LOAD_FAILED, CLEARED)} == {(LOAD_FAILED, 2), (CLEARED, 1)}
 
 
 # Processes.
@@ -316,30 +210,3 @@ def test_a_killed_worker_is_told_once_and_counted(path, make, clock):
     (killed,) = told(path, KILLED)
     assert (killed.sentence(), killed.count) == (f"worker {dead.pid}: killed, crashed, or left by os._exit", 1)
     assert {each.name: each.killed for each in look(path).caches} == {"pages": 1, "other": 0}
-
-
-def test_the_child_of_a_fork_is_a_worker_of_its_own_and_tells_nothing_of_its_parent(path):
-    out = run(
-        """
-        cache = make()
-        use(cache, 1)
-        cache.clear()
-        try:
-            cache.get_or_load("b", lambda: 1 / 0)
-        except ZeroDivisionError:
-            pass
-
-        def child():
-            use(cache, 1)
-            cache.clear()
-            use(cache, 1)
-
-        pid = forked(child)
-        clock.advance(3)
-        print(os.getpid(), pid)
-        """,
-        path,
-    )
-    parent, child = map(int, out[0].split())
-    found = {each.kind: [pid for pid, _ in each.processes] for each in told(path)}
-    assert found == {STARTED: [parent, child], EXITED: [child, parent], CLEARED: [child, parent], LOAD_FAILED: [parent]}

@@ -6,12 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.watch import processes
 from tests.watch.published import INTERVAL, look
 from wheelcache.engine.codec import Codec, Pickle
-from wheelcache.runtime.clock import SystemClock
 from wheelcache.watch import inquiries
-from wheelcache.watch.entry_commands import LIMIT
 from wheelcache.watch.inquiries import KEYS_HAVE_PREFIXES
 
 
@@ -45,16 +42,6 @@ def test_get_shows_a_value_if_it_is_asked_to(worker, command):
     assert shown.endswith(" bytes, serialized, value ['a list']\n")
 
 
-def test_a_key_that_no_worker_has_is_a_failure(worker, command):
-    worker({"key": (1, None)})
-    shown, reason = command("get", "other")
-    assert shown.endswith(": no entry\n")
-    assert reason == f"No worker has such an entry in the cache 'pages'. {KEYS_HAVE_PREFIXES}"
-    document, reason = command("get", "other", "--json")
-    assert [each["found"] for each in document["workers"]] == [False]
-    assert reason is not None
-
-
 def test_keys_lists_the_matching_keys_of_all_workers(worker, command):
     worker({"a1": (1, None), "a2": (1, 100), ("a3",): (1, None), ("f", 1): (1, None)})
     worker({"a1": (1, None), "b": (1, None)})
@@ -63,25 +50,6 @@ def test_keys_lists_the_matching_keys_of_all_workers(worker, command):
     document, _ = command("keys", "a1", "--json")
     assert [(each["keys"], each["count"]) for each in document["workers"]] == [(["a1"], 1)] * 2
     assert command("keys", "c*") == ("", f"No worker has such entries in the cache 'pages'. {KEYS_HAVE_PREFIXES}")
-
-
-def test_keys_lists_neither_expired_keys_nor_more_than_it_can_show(worker, command, clock, ticks):
-    ticks(3600)
-    cache = worker({"old": (1, 5)}, max_entries=None)
-    cache.set_many({f"key:{number}": 1 for number in range(LIMIT + 5)})
-    clock.advance(10)
-    shown, _ = command("keys")
-    assert len(shown.splitlines()) == LIMIT + 1
-    assert shown.endswith("... and 5 more in one worker; use a narrower pattern\n")
-    assert "old" not in shown
-
-
-def test_tags_counts_the_entries_of_each_tag(worker, command):
-    worker({"a": (1, None, "x", "y"), "b": (1, None, "x")})
-    worker({"c": (1, None, "x")})
-    assert command("tags") == ("3\tx\n1\ty\n", None)
-    assert command("tags", "y*") == ("1\ty\n", None)
-    assert command("tags", "z")[1] == "No worker has such entries in the cache 'pages'."
 
 
 def test_a_terminal_shows_the_characters_of_a_stranger_that_could_control_it_as_escapes(worker, command):
@@ -130,12 +98,6 @@ def test_looks_are_noted_without_the_key(worker, command, path, action, options,
     assert "user:7" not in repr(event)
 
 
-def test_a_deletion_that_finds_nothing_is_a_failure(worker, command):
-    worker({"key": (1, None)})
-    assert command("delete", "other")[1] == f"No worker has such entries in the cache 'pages'. {KEYS_HAVE_PREFIXES}"
-    assert command("delete", "--pattern", "x*")[1] is not None
-
-
 @pytest.mark.parametrize("target", [[], ["--pattern", "a*", "--tag", "b"]])
 def test_delete_needs_one_target(worker, command, target):
     cache = worker({"key": (1, None)})
@@ -143,40 +105,11 @@ def test_delete_needs_one_target(worker, command, target):
     assert cache.get("key") == 1
 
 
-def test_a_site_with_several_caches_needs_a_name(worker, command):
-    worker({"key": (1, None)})
-    worker({"key": (2, None)}, name="others")
-    assert command("get", "key")[1] == "Choose a cache with --cache: there are 'others', 'pages'."
-    assert command("get", "key", "--cache", "none")[1] == "No worker has a cache 'none': there are 'others', 'pages'."
-    assert command("get", "key", "--cache", "others")[1] is None
-
-
 def test_a_worker_that_does_not_answer_in_time_is_named(worker, command, monkeypatch):
     cache = worker({"key": (1, None)})
     monkeypatch.setattr(cache.engine.observed.observer.publication.inquiries, "run", lambda *args: None)
     monkeypatch.setattr(inquiries, "PATIENCE", 0)
     assert command("get", "key") == ("", f"No answer from worker {os.getpid()}")
-
-
-def test_an_error_in_a_worker_is_shown(worker, command):
-    class Broken:
-        def __repr__(self):
-            raise ValueError("broken")
-
-    worker({"key": (Broken(), None)})
-    shown, reason = command("get", "key", "--show-value")
-    assert shown == ""
-    assert "could not answer: ValueError('broken')" in reason
-    assert command("get", "key")[1] is None
-
-
-def test_looking_changes_nothing(worker, command):
-    cache = worker({"a": (1, 100), "b": (1, None), "c": (1, None)})
-    before, order = cache.stats(), cache.keys()
-    for action, *text in (("get", "a"), ("keys",), ("tags",)):
-        command(action, *text)
-    after = cache.stats()
-    assert (after.hits, after.misses, after.puts, cache.keys()) == (before.hits, before.misses, before.puts, order)
 
 
 def test_no_inquiry_and_no_value_stays_in_the_database(worker, command, path):
@@ -190,22 +123,6 @@ def rows_in(file):
     """Return the inquiries and answers in a database."""
     query = "SELECT document FROM inquiries UNION ALL SELECT document FROM answers"
     return file.read(lambda db: db.execute(query).fetchall(), list)
-
-
-def test_an_inquiry_that_nobody_waits_for_is_removed_unanswered(worker, path, clock, monkeypatch):
-    cache = worker({"key": (1, None)})
-    site = look(path)
-    now = SystemClock.time()
-    with monkeypatch.context() as patch:
-        patch.setattr(SystemClock, "time", staticmethod(lambda: now - inquiries.KEPT - 1))
-        token = inquiries.begin(site, {}, "pages", {"kind": "delete", "key": "key"})
-    cache.engine.observed.observer.publication.inquiries._since = 0.0
-    assert inquiries.inquiry_of(site, token)[0] == "pages"
-    clock.advance(2 * INTERVAL)
-    assert cache.get("key") == 1
-    (file,) = site.files
-    file.write(inquiries.remove_old)
-    assert inquiries.inquiry_of(site, token) is None
 
 
 # Samples.
@@ -222,28 +139,9 @@ def sample(worker):
     return take
 
 
-def test_a_sample_of_a_large_cache_is_bounded(sample, clock):
-    found = sample({f"key:{number}": ("x" * (number % 1000), None) for number in range(20_000)})
-    assert found["entries"] == 20_000
-    assert 0 < found["sampled"] <= inquiries.SPOTS * inquiries.SAMPLED
-    assert len(found["largest"]) == inquiries.LISTED
-    assert found["recent"] == [f"key:{19_999 - number}" for number in range(inquiries.LATEST)]
-
-
 def test_a_sample_hides_the_keys_of_sessions_and_cuts_long_ones(sample):
     found = sample(
         {":1:django.contrib.sessions.cacheabc123": (1, None), "Session:42": (1, None), "k" * 2000: (1, None)}
     )
     assert found["recent"] == ["k" * 1000 + "…", "Session…", ":1:django.contrib.session…"]
     assert sorted(key for key, _, _ in found["largest"]) == sorted(found["recent"])
-
-
-def test_a_worker_that_was_killed_is_not_waited_for(path, monkeypatch):
-    monkeypatch.setattr(inquiries, "PATIENCE", 1e9)
-    with processes.worker(path) as process:
-        site = look(path)
-        workers = {each.worker: each.pid for each in site.workers("pages")}
-        process.kill()
-        process.wait()
-        answers = inquiries.ask(site, workers, "pages", {"kind": "get", "key": "a"})
-    assert (answers.good, answers.silent) == ([], [process.pid])

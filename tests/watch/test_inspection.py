@@ -5,11 +5,9 @@ import json
 import pytest
 
 from tests.watch.published import INTERVAL
-from wheelcache.runtime.clock import SystemClock
 from wheelcache.watch.dashboard.dashboard import Dashboard
 from wheelcache.watch.dashboard.inspection import Target
 from wheelcache.watch.dashboard.refusals import Refused
-from wheelcache.watch.inquiries import PATIENCE
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -111,34 +109,3 @@ def test_the_keys_of_a_group_are_listed_without_those_of_others_and_without_the_
     assert [row[0] for row in search(cache, "find", "group", "")["rows"]] == ["users"]
     assert [row[0] for row in search(cache, "find", "group", "a session")["rows"]] == ["a session…"]
     assert search(cache, "find", "group", "gone")["text"] == "No keys now"
-
-
-def test_the_largest_entries_are_those_of_all_workers(worker, search):
-    cache = worker({"large": ("x" * 5000, 100), "small": (1, None)})
-    worker({"large": ("x" * 9000, None), "medium": ("x" * 100, None)})
-    found = search(cache, "sample")
-    assert found["heads"] == ["Key", "Size", "Time left", "Workers"]
-    assert [(key, workers) for key, _, _, workers in found["rows"]] == [("large", 2), ("medium", 1), ("small", 1)]
-    assert found["rows"][0][1] > 9000
-    assert found["rows"][0][2] == "never expires"
-    assert found["text"] == "The largest of 4 sampled entries, of 4 in all workers together"
-    assert found["latest"] == {"large": 2, "small": 1, "medium": 1}
-    assert found["workers"] == 2
-
-
-def test_until_all_workers_have_answered_the_page_shows_how_many_have(worker, another_worker, ask, clock, monkeypatch):
-    cache = worker({"k": (1, None)})
-    another_worker("pages", 4242, entries=1)
-    dashboard, token = ask(cache, "find", "key", "k")
-    assert dashboard.answers(token)["text"] == "0 of 2 workers have answered …"
-    clock.advance(2 * INTERVAL)
-    found = dashboard.answers(token)
-    assert (found["text"], found["is_over"], found["failures"]) == ("1 of 2 workers have answered …", False, [])
-    assert [row[1] for row in found["rows"]] == ["present"]
-    now = SystemClock.time()
-    monkeypatch.setattr(SystemClock, "time", staticmethod(lambda: now + PATIENCE + 1))
-    found = dashboard.answers(token)
-    assert (found["text"], found["is_over"]) == ("Present in 1 of 1 workers", True)
-    assert found["failures"] == ["No answer from worker 4242"]
-    with pytest.raises(Refused, match="over"):
-        dashboard.answers(token)

@@ -1,15 +1,11 @@
 """Advice about keys follows from the counts that workers publish."""
 
-import random
-
 import pytest
 
-from wheelcache import Cache
 from wheelcache.engine.stats import MISSES, Stats
 from wheelcache.watch.figures import Process, Sum
 from wheelcache.watch.key_advice import on_keys
 from wheelcache.watch.rows import reading_of
-from wheelcache.watch.site import own_figures
 from wheelcache.watch.tables import GAUGES_OF_WORKER
 
 SIZE = 10_000
@@ -49,7 +45,6 @@ LONGER = (
     "a longer lifetime for the group 'news' would avoid misses: 50% of its misses, and 50% of all misses, are for "
     "values that had expired."
 )
-LONGER_OF_OTHERS = LONGER.replace("'news'", "of all other keys")
 AUDIT = {"audit": {"puts": 3_000}}
 UNREAD = (
     "the group 'audit' is stored and never read: 3,000 values were stored, and there was no hit. "
@@ -156,35 +151,6 @@ def audit(cache, number, clock):
 
 def search(cache, number, clock):
     fill(cache, f"search:{number}")
-
-
-def drop(cache, number, clock):
-    if number % 300 == 0:
-        cache.delete_tags("all")
-
-
-def count(cache, number, clock):
-    cache.add(f"counter:{number % 50}", 0)
-    cache.incr(f"counter:{number % 50}")
-
-
-@pytest.mark.parametrize(
-    ("use", "advice"),
-    [
-        pytest.param(news, "a longer lifetime for the group 'news'", marks=pytest.mark.compiled),
-        pytest.param(audit, "the group 'audit' is stored and never read", marks=pytest.mark.compiled),
-        pytest.param(search, "caching the group 'search' hardly helps at this size", marks=pytest.mark.compiled),
-        (drop, "dropped tags cause"),
-        (count, None),
-    ],
-)
-def test_a_cache_in_use_gets_the_advice_that_fits_its_use(use, advice, clock):
-    cache, chance = Cache("site", max_entries=2_000, clock=clock, jitter=0), random.Random(1)
-    for number in range(20_000):
-        use(cache, number, clock)
-        fill(cache, f"page:{chance.randrange(500)}", tags=("all",))
-    (figures,) = own_figures([cache])
-    assert [each.startswith(advice) for each in on_keys(figures)] == ([True] if advice else [])
 
 
 def test_copies_of_a_store_get_no_advice_about_their_keys():

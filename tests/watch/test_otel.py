@@ -5,8 +5,6 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import Gauge, InMemoryMetricReader, Sum
 
 from tests.watch.behind import use_store
-from tests.watch.published import only
-from wheelcache import Cache
 from wheelcache.engine.codec import size_of
 from wheelcache.pages.figures import Figures
 from wheelcache.pages.reasons import refusal
@@ -118,21 +116,3 @@ def test_values_are_those_of_the_cache(make_exported, observe, clock):
     assert (observed("entries"), observed("max_entries"), observed("wheel_lag")) == (3, 3, 0)
     assert [observed("store_calls", operation=each) for each in ("read", "write")] == [2, 4]
     assert observed("store_time", operation="write") == pytest.approx(4.25, abs=1e-5)
-
-
-def test_figures_of_other_processes_are_theirs_to_tell(make_exported, observe, tmp_path):
-    cache = make_exported(figures_dir=tmp_path / "figures")
-    cache.get("a")
-    elsewhere = Cache("pages", figures_dir=tmp_path / "figures")
-    elsewhere.get("b")
-    elsewhere.engine.observed.observer.publication.run_now()
-    assert observe()("requests", result="miss") == 1
-    assert only(tmp_path / "figures").workers == 1, "and nothing was published for it"
-    elsewhere.close()
-
-
-def test_a_closed_cache_is_passed_over_even_if_it_was_listed_before(make_exported, observe, caplog):
-    make_exported("closed").close()
-    make_exported("open").set("a", 1)
-    assert (observe()("entries", "closed"), observe()("entries", "open")) == (None, 1)
-    assert caplog.text == ""

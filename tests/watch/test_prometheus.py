@@ -3,14 +3,13 @@
 import json
 import re
 from importlib.metadata import version
-from math import inf
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.scripts import run_python
 from tests.watch.behind import use_store
-from tests.watch.scrape import ROOT, Scrape, assert_nothing_went_down, promtool
+from tests.watch.scrape import ROOT, Scrape, promtool
 from wheelcache import RemovalCause
 from wheelcache.core import IMPLEMENTATION
 from wheelcache.engine.codec import size_of
@@ -174,25 +173,6 @@ def test_the_histogram_counts_loads_up_to_each_bound_and_all_of_them(make_export
     assert scraped("load_seconds_sum") == pytest.approx(20.3035, abs=1e-5)
 
 
-def test_the_store_behind_a_near_cache_is_told_and_of_other_caches_nothing_of_the_kind(make_exported, scrape, clock):
-    make_exported("plain").set("a", 1)
-    exercise(make_exported(), clock)
-    scraped = scrape()
-    for operation, bounds, seconds in (("read", [0.25, 0.25], 0.325), ("write", [1.0] * 3 + [2.5], 4.25)):
-        buckets = [
-            scraped("store_seconds_bucket", operation=operation, le=str(bound)) for bound in (*LOAD_BOUNDS, "+Inf")
-        ]
-        assert buckets == [sum(each <= bound for each in bounds) for bound in (*LOAD_BOUNDS, inf)]
-        assert scraped("store_seconds_count", operation=operation) == len(bounds)
-        assert scraped("store_seconds_sum", operation=operation) == pytest.approx(seconds, abs=1e-5)
-    assert [scraped("store_errors_total", operation=each) for each in ("read", "write")] == [0, 3]
-    assert [scraped("store_refused_total", operation=each) for each in ("read", "write")] == [1, 2]
-    assert [scraped(f"store_{each}") for each in ("breaker_open", "tracking_lost", "tracking_refused")] == [1, 1, 0]
-    assert not [
-        name for name, labels in scraped.values if name.startswith("wheelcache_store") and ("cache", "plain") in labels
-    ]
-
-
 HOSTILE = ['"', "a\nwheelcache_entries 7", '{le="1"} 5', "ключ ☃ 🎡", "", "\0", "\u2028"]
 
 
@@ -206,20 +186,6 @@ def test_hostile_names_of_caches_come_through_as_they_are(make_exported, scrape)
     assert set(scraped.families) == set(METRICS)
 
 
-def test_caches_of_one_name_are_one(make_exported, scrape, clock, tmp_path):
-    make_exported(max_entries=10).set("a", 1)
-    for most in (5, 7):
-        cache = make_exported(max_entries=most, figures_dir=tmp_path / "figures")
-        cache.set("a", 1)
-        cache.get("b")
-    clock.advance(INTERVAL)
-    scraped = scrape()
-    assert scraped("entries") == 3
-    assert scraped("max_entries") == 22
-    assert scraped("requests_total", result="miss") == 2
-    assert scraped("workers") == 1
-
-
 def test_what_is_not_published_yet_is_not_told_either_as_the_next_worker_could_not_tell_it(
     make_exported, scrape, clock, tmp_path
 ):
@@ -230,38 +196,3 @@ def test_what_is_not_published_yet_is_not_told_either_as_the_next_worker_could_n
     assert scrape()("entries") == 1
     cache.set("b", 1)
     assert scrape()("entries") == 1
-
-
-def test_counters_of_what_was_published_stay_when_the_cache_is_closed(make_exported, scrape, caches, clock, tmp_path):
-    for _ in range(2):
-        make_exported(figures_dir=tmp_path / "figures").set("a", 1)
-    caches[0].get("b")
-    clock.advance(INTERVAL)
-    before = scrape()
-    caches.pop(0).close()
-    after = scrape()
-    assert_nothing_went_down(before, after)
-    assert after("requests_total", result="miss") == 1
-    assert after("entries") == 1
-
-
-def test_a_miss_stays_one_when_a_stale_value_is_served_after_all(make_exported, scrape, clock):
-    """A scrape may come before ``Stats`` corrects a count. To Prometheus, a counter that decreases has restarted."""
-    cache = make_exported()
-    scrapes = []
-
-    def fail():
-        scrapes.append(scrape())
-        raise LookupError
-
-    cache.get_or_load("a", lambda: "value", 10, grace=100, fail_safe=100)
-    clock.advance(11)
-    before = scrape()
-    assert cache.get_or_load("a", fail, 10, grace=100, fail_safe=100, timeout=5) == "value"
-    scrapes.append(scrape())
-    for after in scrapes:
-        assert_nothing_went_down(before, after)
-        before = after
-    found = tuple(before("requests_total", result=each) for each in ("hit", "stale", "miss"))
-    assert found == (0, 1, 1)
-    assert sum(found) == cache.stats().requests

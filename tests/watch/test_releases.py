@@ -3,9 +3,6 @@
 import sqlite3
 from contextlib import closing
 
-from tests.watch.processes import run
-from tests.watch.published import look
-from wheelcache.watch.event_log import STARTED
 from wheelcache.watch.releases import note_release, releases_in, this_release
 from wheelcache.watch.tables import DAY, KEPT, SCHEMA
 
@@ -40,23 +37,6 @@ def test_a_name_is_short_and_text(monkeypatch):
         assert this_release() == expected
 
 
-def test_without_a_name_a_joint_start_is_a_mark_and_a_replaced_worker_is_none():
-    def start(at, number=4):
-        return [(at + each, "") for each in range(number)]
-
-    def marks(*tidied):
-        return [at for at, _ in noted((110, start(100.0)), *tidied)]
-
-    assert marks((5001, [*start(100.0, 3), (5000.0, "")])) == [100.0]
-    # More than half of the workers, started within a minute, a minute after the last mark.
-    assert marks((5005, [*start(100.0, 2), *start(5000.0, 2)])) == [100.0]
-    assert marks((5005, [*start(100.0, 2), *start(5000.0, 3)])) == [100.0, 5000.0]
-    assert marks((5070, [(5000.0, ""), (5060.0, "")])) == [100.0, 5000.0]
-    assert marks((5070, [(5000.0, ""), (5060.1, "")])) == [100.0]
-    assert marks((170, start(160.0, 9))) == [100.0]
-    assert marks((170, start(160.1, 9))) == [100.0, 160.1]
-
-
 def test_releases_of_the_last_day_are_kept_and_the_present_one_always():
     starts = [(at, [(float(at), f"r{at}")]) for at in (100, 50_000, 100_000)]
     over = 50_000 + DAY + KEPT
@@ -64,18 +44,3 @@ def test_releases_of_the_last_day_are_kept_and_the_present_one_always():
     assert len(noted(*starts, (over + 1, starts[-1][1]))) == 1
     assert noted(*starts, (100_000 + 10 * DAY, starts[-1][1])) == [(100_000.0, "r100000")]
     assert noted((100, [])) == []
-
-
-def test_workers_publish_the_release_of_their_environment(path):
-    script = """
-        os.environ["WHEELCACHE_RELEASE"] = sys.argv[2]
-        from wheelcache.watch.releases import name_release
-        name_release("of the settings")
-        use(make(), 1)
-        """
-    for name in ("7f3c", "", "7f3c"):
-        run(script, path, name)
-    expected = ["release 7f3c", "release of the settings", "release 7f3c"]
-    assert [str(each) for each in look(path).releases()] == expected
-    started = [each for each in look(path).events(20) if each.kind == STARTED]
-    assert {each.sentence().partition(" with ")[2] for each in started} == {*expected}

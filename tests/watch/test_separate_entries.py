@@ -1,10 +1,7 @@
 """Workers with separate entries that miss values which another worker has: a problem that a HostCache prevents."""
 
 import contextlib
-import json
-import random
 import sqlite3
-import zlib
 from collections import Counter
 
 import pytest
@@ -13,8 +10,8 @@ from tests.watch.published import look
 from wheelcache import Cache
 from wheelcache.engine.observed import SharedState
 from wheelcache.runtime.request_scope import forget_misses
-from wheelcache.watch import publisher, separate_entries
-from wheelcache.watch.key_samples import NONE, PUBLISH_EVERY, WINDOW, Misses, misses_of
+from wheelcache.watch import publisher
+from wheelcache.watch.key_samples import NONE, PUBLISH_EVERY, WINDOW, Misses
 from wheelcache.watch.problems import problems_of
 from wheelcache.watch.separate_entries import worst_of
 from wheelcache.watch.site import Own, Site
@@ -147,24 +144,6 @@ def test_keys_that_no_worker_has_are_none(workers, problems, clock, number):
     assert problems() == []
 
 
-@pytest.mark.parametrize(("values", "ttl"), [(5, 30), (2_000, 30)])
-def test_the_share_is_that_of_the_misses_that_one_cache_for_all_would_not_have(
-    workers, path, clock, closed, monkeypatch, values, ttl
-):
-    monkeypatch.setattr(separate_entries, "LEAST_SHARE", 0.0)
-    caches, shared = workers(3), closed(Cache("shared", clock=clock, jitter=0))
-    seeded = random.Random(1)
-    for _ in range(100):
-        for _ in range(120):
-            key = f"page:{int(values ** seeded.random())}"
-            seeded.choice(caches).get_or_load(key, lambda: 1, ttl)
-            shared.get_or_load(key, lambda: 1, ttl)
-        clock.advance(STEP)
-    avoided = sum(each.stats().misses for each in caches) - shared.stats().misses
-    share = worst_of(misses_of(look(path, clock).files)["pages"]).share
-    assert share == pytest.approx(avoided / 12_000, abs=0.04)
-
-
 def test_workers_publish_no_keys_and_each_database_has_other_hashes(workers, path, clock):
     found = []
     for folder in (path, path.with_name("other")):
@@ -174,20 +153,6 @@ def test_workers_publish_no_keys_and_each_database_has_other_hashes(workers, pat
         found.append(rows(folder)[0][0])
         assert b"xyzzy" not in look(folder).files[0].path.read_bytes()
     assert found[0] != found[1]
-
-
-def test_the_samples_are_bounded(workers, path, clock):
-    one, other = workers(2)
-    for number in range(5_000):
-        one.set(f"{number:0200}", number)
-        miss(other, f"{number:0200}")
-        if not number % 500:
-            clock.advance(STEP)
-    go_on(clock, 20)
-    assert [len(held) < 10_000 and len(counts) < 200 for held, counts in rows(path)] == [True, True]
-    held, limit = json.loads(zlib.decompress(rows(path)[1][0]))
-    assert [len(keys) for keys in held.values()] == [1_024]
-    assert limit == pytest.approx(1_024 / 5_000 * 2**32, rel=0.2)
 
 
 def test_state_that_workers_must_share_is_a_problem_from_two_workers_on(workers, path, clock):

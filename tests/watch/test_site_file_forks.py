@@ -52,49 +52,6 @@ def test_a_fork_while_another_thread_is_inside_sqlite_leaves_a_child_that_can_us
     )
 
 
-@pytest.mark.parametrize("inside", ["a transaction", "the lock"])
-def test_a_signal_handler_that_forks_while_its_thread_uses_sqlite_hangs_neither_parent_nor_child(path, inside):
-    """The child continues within the transaction: it must neither commit nor roll back its parent's changes."""
-    assert run(
-        """
-        from wheelcache.watch.site_file import USE
-        cache = make()
-        use(cache, 5)
-        children = []
-
-        def handle(*_):
-            children.append(os.fork())
-            signal.alarm(100)
-
-        signal.signal(signal.SIGUSR1, handle)
-
-        def change(db):
-            db.execute("UPDATE counts SET hits = hits + 100 WHERE kind = 0")
-            os.kill(os.getpid(), signal.SIGUSR1)
-
-        try:
-            if sys.argv[2] == "the lock":
-                with USE.lock:
-                    look(path).files[0].write(lambda db: change(db) if not children else None)
-            else:
-                look(path).files[0].write(change)
-        except OSError as error:
-            assert children == [0] and "forked" in str(error), error
-        if children == [0]:
-            cache.set("b", 1)
-            cache.get("b")
-            clock.advance(3)
-            os._exit(0 if USE.is_free() else 1)
-        print(os.waitpid(children[0], 0)[1], USE.is_free(), counted(path))
-        cache.get("a")
-        clock.advance(3)
-        print(counted(path))
-        """,
-        path,
-        inside,
-    ) == ["0 True {'pages': 106}", "{'pages': 107}"]
-
-
 @pytest.mark.alone
 def test_no_descriptor_stays_open_after_reading_or_is_for_programs_that_are_started(cache, path, clock):
     clock.advance(INTERVAL)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.watch.published import INTERVAL, Site, look
+from tests.watch.published import Site, look
 from wheelcache import Cache
 from wheelcache.engine.stats import MISSES
 from wheelcache.runtime.clock import SystemClock
@@ -80,67 +80,6 @@ def test_in_any_span_of_the_day_the_groups_add_up_to_the_total_and_equal_an_inde
         steps = within.steps(span)
         assert sum(step.hits + step.misses for step in steps.values()) == sum(found.values())
     assert sum(true.values()) == sum(each.requests for each in figures.stats.groups.values())
-
-
-def test_counts_after_the_last_step_are_in_the_sums_and_in_no_step(make, clock):
-    cache = make()
-    cache.set("a", 1)
-    for _ in range(3 * HOUR // 100):
-        cache.get("a")
-        clock.advance(100)
-    clock.advance(7 - clock() % 10)
-    for _ in range(1000):
-        cache.get("a")
-    clock.advance(INTERVAL)
-    site = Site([cache])
-    figures = figures_of(site)
-    for seconds in (600, HOUR, 6 * HOUR, DAY):
-        span = site.span(site.edge - seconds)
-        within = site.within(figures, span, until=int(site.time) + 10)
-        steps = within.steps(span)
-        assert max(step.hits / span.step for step in steps.values()) <= 1
-        assert within.total().hits == sum(step.hits for step in steps.values()) + 1000
-
-
-@pytest.mark.compiled
-def test_a_group_that_is_computed_takes_the_place_of_one_that_was_not_and_the_sums_stay(make, clock, path):
-    first, second = make(max_entries=10_000), make()
-    for number in range(64):
-        first.get(f"stranger{number}:1")
-    clock.advance(2 * HOUR)
-    first.get("stranger1:1")
-    clock.advance(INTERVAL)
-    # Within a minute, it gets a place.
-    for number in range(30):
-        second.get_or_load(f"report:{number}", lambda: clock.advance(2.0))
-        second.get(f"other{number}:1")
-        second.get(f"stranger{number}:1")
-        # Those that keep their places are used at the same time.
-        first.get(f"stranger{number}:1")
-    clock.advance(20)
-    site = look(path, clock)
-    groups = figures_of(site).stats.groups
-    assert len(groups) == 65
-    assert groups["report"].load_seconds >= 2.0
-    assert sum(each.misses for each in groups.values()) == 64 + 1 + 4 * 30
-    for seconds in (HOUR, DAY):
-        within = site.within(figures_of(site), site.span(site.edge - seconds))
-        assert_adds_up(within)
-        assert within.total().groups["report"].load_seconds == groups["report"].load_seconds
-
-
-@pytest.mark.compiled
-def test_after_a_lost_database_the_groups_still_add_up_to_the_total(make, clock, path):
-    cache = make()
-    for _ in range(3):
-        cache.get_or_load("user:1", lambda: 1)
-        clock.advance(20)
-    (file,) = path.glob("*.sqlite3")
-    file.unlink()
-    cache.get("user:1")
-    clock.advance(20)
-    stats = figures_of(look(path, clock)).stats
-    assert {name: each.requests for name, each in stats.groups.items()} == {"user": stats.requests} == {"user": 4}
 
 
 ROWS = st.dictionaries(st.sampled_from(["", "a", "b", "c"]), st.integers(0, 5), max_size=4)

@@ -1,6 +1,5 @@
 """The figures of a cache are exact for all causes and under threads, and they can be added up."""
 
-import gc
 import random
 import threading
 from collections import Counter
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.caches import ticking
 from tests.waiting import THREADS, until
-from wheelcache import Cache, RemovalCause, caches
+from wheelcache import Cache, RemovalCause
 from wheelcache.engine.stats import COUNTERS, LOAD_BOUNDS, Meter, Stats, whole_parts
 from wheelcache.near_cache.store_stats import CallStats, StoreStats
 from wheelcache.pages.page_stats import PageStats
@@ -145,14 +144,6 @@ def test_every_removal_is_counted_once_and_told_once_under_32_threads(together):
     cache.close()
 
 
-def test_hits_misses_and_replacements_are_exact_under_threads(together):
-    cache = Cache()
-    cache.set("a", 0)
-    together(lambda number: [(cache.get("a"), cache.get_many(["a", "b"]), cache.set("a", number)) for _ in range(300)])
-    stats = cache.stats()
-    assert (stats.hits, stats.misses, stats.replacements) == (600 * THREADS, 300 * THREADS, 300 * THREADS)
-
-
 def test_what_a_listener_that_raises_an_exit_leaves_untold_is_counted(clock):
     def leave(*removal):
         raise SystemExit
@@ -168,26 +159,6 @@ def test_what_a_listener_that_raises_an_exit_leaves_untold_is_counted(clock):
 # The listener.
 
 
-def test_the_listener_may_be_set_and_unset_at_any_time(clock):
-    cache = Cache(clock=clock)
-    told = []
-    assert cache.on_removal is None
-    cache.set("a", 1)
-    cache.set("a", 2)
-    cache.on_removal = lambda *removal: told.append(removal)
-    cache.set("a", 3)
-    cache.delete("a")
-    cache.set("b", 1, ttl=5)
-    clock.advance(10)
-    assert told == [("a", 2, REPLACED), ("a", 3, DELETED), ("b", 1, EXPIRED)]
-    cache.on_removal = None
-    cache.set("c", 1)
-    cache.set("c", 2)
-    cache.clear()
-    assert len(told) == 3
-    assert cache.stats().removals == {"expired": 1, "evicted": 0, "replaced": 3, "deleted": 1, "cleared": 1}
-
-
 @pytest.mark.parametrize("wrong", [1, "print", [], object()])
 def test_what_is_no_function_is_refused_as_a_listener_and_the_one_before_stays(clock, wrong):
     told = []
@@ -200,14 +171,3 @@ def test_what_is_no_function_is_refused_as_a_listener_and_the_one_before_stays(c
 
 
 # The list of caches.
-
-
-def test_the_caches_of_the_process_are_listed_while_they_are_in_use(clock):
-    before = caches()
-    first, second = Cache("first", clock=clock), Cache("second", clock=clock)
-    assert [each for each in caches() if each not in before] == [first, second]
-    first.close()
-    assert [each for each in caches() if each not in before] == [second]
-    del second
-    gc.collect()
-    assert [each for each in caches() if each not in before] == []

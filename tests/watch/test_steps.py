@@ -1,12 +1,9 @@
 """The steps of charts: their counts are right even if clocks are set or workers end."""
 
-from itertools import pairwise
-
 import pytest
 
 from tests.watch.processes import run
 from tests.watch.published import Site, counted, steps_in, steps_of
-from wheelcache.engine.stats import LOAD_BOUNDS
 from wheelcache.runtime.clock import SystemClock
 
 EPOCH = 1_000_000.0
@@ -20,34 +17,6 @@ def _epoch(monkeypatch):
 
 def by_start(steps):
     return {int(start - EPOCH): step for start, step in steps.items()}
-
-
-@pytest.mark.usefixtures("_epoch")
-def test_a_step_has_what_was_counted_in_it(make, clock, path):
-    cache = make(max_entries=2, ttl=1000, weigher=lambda key, value: value, max_weight=100)
-    cache.get("before the first write")
-    cache.set("a", 1)
-    for key in "abcd":
-        cache.set(key, 10)
-    for key in "ccx":
-        cache.get(key)
-    cache.get_or_load("y", lambda: clock.advance(1) or 20)
-    with pytest.raises(LookupError):
-        cache.get_or_load("z", lambda: clock.advance(2) or {}["z"])
-    clock.advance(7)
-    cache.clear()
-    cache.set("e", 5, ttl=2)
-    clock.advance(14)
-    steps = by_start(steps_in(path, clock=clock))
-    assert list(steps) == [0, 10]
-    first, second = steps.values()
-    assert (first.hits, first.misses, first.puts, first.evictions, first.entries, first.started) == (2, 4, 6, 3, 2, 1)
-    assert (first.loads, first.load_failures, first.load_seconds) == (1, 1, 3)
-    assert (second.hits, second.expirations, second.entries, second.started) == (0, 1, 0, 0)
-    buckets = [
-        name for name in first._fields if name.startswith("load_") and getattr(first, name) and name[5:].isdigit()
-    ]
-    assert buckets == [f"load_{LOAD_BOUNDS.index(1.0)}", f"load_{LOAD_BOUNDS.index(2.5)}"]
 
 
 @pytest.mark.usefixtures("_epoch")
@@ -97,18 +66,6 @@ def test_a_clock_that_is_set_spoils_no_step_and_no_total(make, clock, path, monk
     assert all(start <= site.time for start in shown)
     if jump != -5 and jump != -3600:
         assert {step.hits for step in shown.values()} <= {0, 50}
-
-
-@pytest.mark.usefixtures("_epoch")
-def test_after_a_pause_there_is_a_gap(make, clock, path):
-    cache = make(ttl=5)
-    cache.set("a", 1)
-    clock.advance(1000)
-    cache.set("a", 1, ttl=1000)
-    clock.advance(24)
-    starts = list(by_start(steps_in(path, clock=clock)))
-    assert starts[-2:] == [1000, 1010]
-    assert max(later - earlier for earlier, later in pairwise(starts)) > 800
 
 
 @pytest.mark.usefixtures("_epoch")

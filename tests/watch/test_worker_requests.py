@@ -5,14 +5,11 @@ import json
 import pytest
 
 from tests.watch.processes import run
-from tests.watch.published import INTERVAL, look, only
+from tests.watch.published import INTERVAL, look
 from wheelcache.pages.figures import Figures
 from wheelcache.pages.keys import NotPurgeable, check_purgeable
 from wheelcache.runtime.clock import SystemClock
-from wheelcache.watch.dashboard.dashboard import Dashboard
 from wheelcache.watch.inquiries import CLEAR, PURGE, PURGES_KEPT, inquiries_in
-from wheelcache.watch.metrics import read_process, read_site
-from wheelcache.watch.site_commands import figures
 
 
 @pytest.fixture
@@ -35,19 +32,6 @@ def test_an_action_that_a_worker_does_not_know_is_passed_over(cache, path, clock
 # The workers.
 
 
-@pytest.mark.parametrize("seconds", [4, 9, 58])
-def test_a_cache_is_shown_as_empty_whenever_it_is_cleared_and_never_used_again(make, path, clock, seconds):
-    """The jobs of an idle cache are paused, but not before it was published as empty."""
-    cache = make()
-    cache.set("a", 1)
-    clock.advance(seconds)
-    ask(path)
-    for _ in range(400):
-        clock.advance(0.25)
-    assert cache.stats().clearings == 1
-    assert only(path).stats.size == 0
-
-
 def test_a_request_takes_effect_once_in_each_worker_that_lives_and_in_none_that_comes_later(path, make, clock):
     first, second, other = make(), make(), make("other")
     for cache in (first, second, other):
@@ -58,20 +42,6 @@ def test_a_request_takes_effect_once_in_each_worker_that_lives_and_in_none_that_
     late.set("a", 1)
     clock.advance(10 * INTERVAL)
     assert [cache.stats().clearings for cache in (first, second, other, late)] == [1, 1, 0, 0]
-
-
-def test_if_the_requests_are_lost_nothing_is_cleared_and_the_next_is_heard(cache, path, clock):
-    cache.set("a", 1)
-    ask(path)
-    clock.advance(INTERVAL)
-    cache.set("a", 1)
-    for file in path.glob("*.sqlite3"):
-        file.unlink()
-    clock.advance(60)
-    assert cache.get("a") == 1
-    ask(path)
-    clock.advance(INTERVAL)
-    assert cache.get("a") is None
 
 
 def test_the_child_of_a_fork_ignores_what_was_asked_of_its_parent_and_runs_what_is_asked_of_it(path):
@@ -100,32 +70,6 @@ def test_the_child_of_a_fork_ignores_what_was_asked_of_its_parent_and_runs_what_
 
 def files(folder):
     return {each: (each.stat().st_mtime_ns, each.read_bytes()) for each in folder.rglob("*") if each.is_file()}
-
-
-READS = {
-    "a scrape": read_site,
-    "a reading of the process": read_process,
-    "the page": lambda caches: Dashboard("shop", lambda: caches, lambda name: []).figures(),
-    "the command": figures,
-}
-
-
-@pytest.mark.parametrize("read", READS.values(), ids=READS)
-def test_reading_neither_writes_a_file_nor_runs_a_request_nor_is_a_use(make, path, clock, tmp_path, read):
-    """The site has a living worker, a dead one, and requests from before and after the start of the readers."""
-    other = make()
-    other.set("a", 1)
-    run('cache = make()\ncache.set("a", 1)\nclock.advance(3)\nos._exit(0)', path)
-    clock.advance(INTERVAL)
-    ask(path)
-    fresh, used = make(), make()
-    used.set("b", 1)
-    ask(path)
-    before = files(tmp_path)
-    for _ in range(3):
-        read([fresh, used, other])
-    assert files(tmp_path) == before
-    assert (len(other), len(used)) == (1, 1)
 
 
 # Requests with an argument.

@@ -33,13 +33,6 @@ settings.configure(
             "OPTIONS": {**OPTIONS, "MAX_BYTES": 4_000_000},
         },
         "hostile": {"BACKEND": "wheelcache.django_backend.WheelCache", "LOCATION": HOSTILE, "OPTIONS": OPTIONS},
-        "copies": {
-            "BACKEND": "wheelcache.django_backend.TieredCache",
-            "LOCATION": "copies",
-            "OPTIONS": {**OPTIONS, "L2": "down", "FAIL_SAFE": 300},
-        },
-        # No server listens on this port.
-        "down": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": "redis://127.0.0.1:1"},
     },
     DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": DIRECTORY / "users.sqlite3"}},
     DEFAULT_AUTO_FIELD="django.db.models.BigAutoField",
@@ -98,14 +91,6 @@ def fail(request):
     return state(request)
 
 
-def outage(request):
-    """Call a cache whose store is down, and return the number of this process."""
-    for number in range(5):
-        caches["copies"].get(f"city {number}")
-        caches["copies"].set(f"city {number}", number)
-    return state(request)
-
-
 def state(request):
     """Return the number of this process, and the number of its entries."""
     return JsonResponse({"pid": os.getpid(), "entries": len(engine(caches["default"]))})
@@ -116,7 +101,6 @@ urlpatterns = [
     path("visit", visit),
     path("fail", fail),
     path("state", state),
-    path("outage", outage),
     path("wheelcache/", include("wheelcache.watch.urls")),
 ]
 

@@ -140,26 +140,6 @@ def test_a_row_of_a_group_opens_its_causes_its_figures_and_its_keys(page, site, 
     assert ("action=find&kind=group&text=shop&cache=pages" in site.posted) == may_see
 
 
-def test_the_groups_are_sorted_by_the_time_spent_computing_and_by_any_column(page, site):
-    groups = [
-        group("", 0.5, expired=2),
-        group("user", 3.0, expired=3, evicted=1, requests=10),
-        group("city", 1.0, tag=1),
-    ]
-    page.show(site.card(groups=groups))
-
-    def names():
-        return [row[0] for row in page.facts("groups")]
-
-    assert names() == ["user", "city", "other keys"]
-    assert page.facts("groups")[0][4:7:2] == ["Expired 75.0%", "3 s"]
-    page.find("[data-part=groups] thead th:nth-child(1) button").click()
-    assert names() == ["city", "other keys", "user"]
-    site.figures["caches"][0]["groups"] = [group("a new one"), *groups]
-    page.look_again()
-    assert until(lambda: names() == ["a new one", "city", "other keys", "user"], SOON)
-
-
 # Since when?
 
 
@@ -173,18 +153,6 @@ def when(page, chart):
 
 def clock(page, at):
     return page.run("return new Date(arguments[0] * 1000).toLocaleTimeString('en-GB')", at)
-
-
-def test_three_charts_are_shown_the_others_are_folded_and_none_is_there_without_figures(page, site):
-    main = ["hit_ratio", "misses", "computing"]
-    folded = ["requests", "entries", "memory", "removals", "load_ms", "store_ms", "store_errors"]
-    page.show(full_card(site))
-    assert page.charts() == main
-    page.unfold()
-    assert page.charts() == [*main, *folded]
-    page.show(site.card(history=site.history(entries=0.0, bytes=[None] * 30)))
-    page.unfold()
-    assert page.charts() == ["hit_ratio", "requests", "load_ms"]
 
 
 def test_a_pointer_in_one_chart_shows_the_values_and_marks_of_that_time_in_all(page, site):
@@ -256,24 +224,6 @@ def test_all_charts_are_downloaded_as_csv_with_times_in_utc(page, site):
     assert [row[heads.index('Time computing per minute, by group: a "b", c')] for row in rows[-2:]] == ["", "1"]
 
 
-def test_a_release_is_compared_with_the_time_before_it_and_the_reader_chooses_which(page, site):
-    card, at = full_card(site), site.figures["at"]
-    page.show(card)
-    minute = page.run("return new Date(arguments[0] * 1000).toTimeString().slice(0, 5)", at - 120)
-    sentence = card["comparison"]["sentence"]
-    assert page.text('[data-part="compared"]') == f"Since {minute} (release 7f3c): {sentence}"
-    assert page.facts("compared-figures")[:2] == [["Hit ratio", "90.0%", "81.4%"], ["Look-ups per second", "17", "17"]]
-    assert page.facts("compared-groups")[0] == ["shop:product", "10.0%", "40.0%", "Deleted"]
-    options = page.all('[data-part="releases"] option')
-    assert [each.text.split(", ")[-1] for each in options] == ["release 7f3c", "release 41ab", "None"]
-    options[1].click()
-    assert until(lambda: f"compare={at - 240:.0f}" in site.asked[-1], SOON)
-    card["comparison"] |= {"sentence": "Wait a minute.", "before": None, "after": None, "groups": []}
-    page.look_again()
-    assert until(lambda: page.text('[data-part="compared"]') == "Wait a minute.", SOON)
-    assert not page.find('[data-part="sides"]').is_displayed()
-
-
 # What is in the cache?
 
 
@@ -301,31 +251,6 @@ def test_a_cache_shows_its_hits_its_memory_its_loads_and_its_store(page, site):
     cause = REASONS["set-cookie"]
     assert first.text.splitlines()[:2] == ["set-cookie 30", f"{cause.cause} {cause.advice}"]
     assert "/basket 25" in first.text
-
-
-@pytest.mark.parametrize(
-    ("figures", "outliers"),
-    [
-        ({"hit_ratio": [0.9, 0.91, 0.88, 0.4]}, ["▼ 40.0%"]),
-        ({"requests_per_second": [100, 110, 90, 500]}, ["▲ 500"]),
-        ({"entries": [1000, 1001, 999, 10]}, ["▼ 10"]),
-        # No outliers: a wide spread, an ordinary distance, three workers, a ratio of few look-ups.
-        ({"requests_per_second": [1, 40, 100, 250]}, []),
-        ({"hit_ratio": [0.9, 0.91, 0.88, 0.82]}, []),
-        ({"entries": [1000, 1000, 10]}, []),
-        ({"hit_ratio": [0.9, 0.91, 0.88, 0.0], "requests_per_second": [1, 1, 1, 0.1]}, []),
-    ],
-)
-def test_workers_that_are_unlike_the_others_are_marked(page, site, figures, outliers):
-    card = site.card()
-    workers = [site.worker(card, pid, entries=1000) for pid in range(1, len(next(iter(figures.values()))) + 1)]
-    for place, worker in enumerate(workers):
-        worker["now"] |= {"hit_ratio": 0.9, "requests_per_second": 100}
-        for name, values in figures.items():
-            worker["total" if name == "entries" else "now"][name] = values[place]
-    page.show(site.card(workers=workers))
-    page.unfold("workers")
-    assert [each.text for each in page.all("[data-worker] [data-outlier]")] == outliers
 
 
 def answer(text, **parts):
@@ -362,17 +287,6 @@ def test_a_key_is_found_sampled_and_deleted_after_a_confirmation(page, site):
     assert len(page.all('[data-part="found"] tbody button')) == 2, "a hidden key cannot be searched for"
     assert page.run("return document.documentElement.scrollWidth <= innerWidth")
     assert violations_in_both_themes(page.driver) == []
-
-
-def test_a_refusal_is_shown(page, site):
-    page.expected = ["400 (Bad Request)"]
-    page.show(site.card())
-    site.answers = [{"error": "No"}]
-    page.press("[data-action=clear]")
-    assert until(lambda: page.text("#message") == "That did not work: No", SOON)
-    page.find("[data-action=clear]").send_keys(Keys.ENTER)
-    page.driver.switch_to.active_element.send_keys(Keys.ESCAPE)
-    assert page.driver.switch_to.active_element.get_attribute("data-action") == "clear"
 
 
 def test_a_rehearsal_shows_its_result_the_views_and_what_to_mend(page, site):

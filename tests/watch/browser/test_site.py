@@ -83,8 +83,6 @@ def server(tmp_path_factory):
     log = folder / "log"
     with running(GUNICORN, log, make=Site, is_up=Site.is_up, **given) as site:
         site.folder = folder
-        # An outage is only shown after a step of the history.
-        site.entries("outage")
         with site.traffic():
             site.publishes()
         yield site
@@ -139,16 +137,6 @@ def test_a_clear_empties_all_workers_once_it_is_confirmed_and_the_events_name_th
     assert "Cleared atlas by operator" in [each.split(" (")[0] for each in events(page)]
 
 
-def test_a_store_that_is_down_is_the_first_line_and_marks_its_workers(page):
-    page.open()
-    headline = "Cache 'copies': its store is down for"
-    assert until(lambda: page.look_again() or page.text("#headline").startswith(headline), SOON)
-    assert page.caches()[0] == "copies"
-    page.select("copies")
-    assert until(lambda: page.look_again() or page.figure("store_breaker", "copies") == "open in 2 of 2 workers", SOON)
-    assert until(lambda: len(page.all('[data-cache="copies"] [data-worker][data-breaker-open]')) == WORKERS, SOON)
-
-
 def test_who_is_logged_out_is_told_to_log_in_again_and_sees_the_last_figures(page):
     page.open()
     page.expected = ["401 (Unauthorized)"]
@@ -161,17 +149,6 @@ def test_who_is_logged_out_is_told_to_log_in_again_and_sees_the_last_figures(pag
     page.find("#login").click()
     page.log_in()
     assert page.is_fresh()
-
-
-def test_users_see_the_page_and_the_buttons_that_they_may_use(page):
-    page.expected = ["403 ("]
-    page.open("visitor")
-    assert page.all("#config") == []
-    for user, shown in (("viewer", []), ("operator", ["clear"]), ("inspector", ["clear", "inspection"])):
-        page.driver.delete_all_cookies()
-        page.open(user)
-        parts = {"clear": CLEAR, "inspection": '[data-part="inspection"]'}
-        assert [name for name, selector in parts.items() if page.find(selector).is_displayed()] == shown
 
 
 FORGED_BY_SCRIPT = """
@@ -202,29 +179,3 @@ def test_another_site_on_the_same_host_changes_nothing_although_it_sends_the_coo
     # Without the cookies, the user would have to log in.
     assert until(lambda: FORGED in (page.run("return document.body?.textContent") or ""), SOON)
     assert all(page.site.entries().values())
-
-
-def test_an_inspector_samples_finds_and_deletes_an_entry_in_all_workers(page):
-    with page.site.traffic():
-        page.site.publishes()
-    page.open("inspector")
-
-    def state():
-        return page.text('section[data-cache="atlas"] [data-part="state"]')
-
-    # The page asks for the answers of the workers ten times as often.
-    page.run("const real = setTimeout; setTimeout = (run, pause) => real(run, pause === 500 ? 50 : pause)")
-    page.find('[data-part="inspection"] summary').click()
-    page.find('[data-part="sample"]').click()
-    assert until(lambda: re.fullmatch("The largest of .* together", state()), SOON)
-    button = page.find('[data-part="hottest"] tbody button')
-    key = button.text
-    # A click at its place would miss it if the figures above it change meanwhile.
-    page.run("arguments[0].click()", button)
-    assert until(lambda: re.fullmatch(r"Present in [12] of 2 workers", state()), SOON, note=state)
-    assert key in page.press('[data-part="delete"]')
-    assert until(lambda: state() == "Deleted in the workers below", SOON)
-    page.find('[data-part="inspection"] form button').click()
-    assert until(lambda: state().startswith("Present in 0 of 2 workers"), SOON)
-    assert until(lambda: any("Entries deleted" in each for each in events(page)), SOON)
-    assert key not in page.text("#events")

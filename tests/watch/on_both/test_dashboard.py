@@ -38,10 +38,6 @@ def site(make_site, tmp_path):
     return site
 
 
-def is_untouched(site):
-    return site.cache.get("k") == "v"
-
-
 def test_all_is_there_with_its_type_and_its_headers_and_head_has_no_body(site):
     types = {}
     for url in READS:

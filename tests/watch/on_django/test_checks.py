@@ -4,7 +4,6 @@ import sys
 
 import pytest
 from django.conf import settings
-from django.contrib.sessions.backends import cached_db
 from django.core import checks
 from django.test import override_settings
 from django.urls import include, path
@@ -65,15 +64,6 @@ def test_sessions_in_a_cache_of_each_process_are_a_warning_that_names_it(engine,
 @pytest.mark.parametrize(("engine", "name"), RIGHT)
 def test_sessions_that_all_processes_see_are_none(engine, name):
     assert sharing_warnings(SESSION_ENGINE=engine, SESSION_CACHE_ALIAS=name) == []
-
-
-class SessionStore(cached_db.SessionStore):
-    """The sessions of a project, whose SESSION_ENGINE is this module."""
-
-
-def test_a_subclass_of_django_s_sessions_is_a_warning_as_well():
-    assert len(sharing_warnings(SESSION_ENGINE=__name__)) == 1
-    assert sharing_warnings(SESSION_ENGINE=__name__, SESSION_CACHE_ALIAS="machine") == []
 
 
 @pytest.mark.parametrize(
@@ -189,13 +179,3 @@ def test_a_package_that_needs_a_shared_cache_is_named_with_the_alias_that_it_use
     found = sharing_warnings(**given, INSTALLED_APPS=apps)
     assert ["the cache 'default'" in each.msg for each in found] == [True] * has_default
     assert off is None or sharing_warnings(**off, INSTALLED_APPS=apps) == []
-
-
-def test_a_setting_shows_the_use_of_a_package_that_needs_no_app():
-    assert len(sharing_warnings(RATELIMIT_USE_CACHE="default")) == 1
-    assert sharing_warnings(AXES_CACHE="default", **AXES) == []
-
-
-def test_an_alias_that_does_not_exist_is_the_default_for_some_packages(installed):
-    assert len(sharing_warnings(INSTALLED_APPS=installed("sorl.thumbnail"), THUMBNAIL_CACHE="missing")) == 1
-    assert sharing_warnings(INSTALLED_APPS=installed("waffle"), WAFFLE_CACHE_NAME="missing") == []

@@ -105,29 +105,6 @@ def figures_of(pages):
     return Client(headers={"X-User": "super"}).get("/wheelcache/figures.json").json()["caches"]
 
 
-@pytest.mark.compiled
-def test_the_row_of_the_pages_has_the_visits_and_each_stored_value(pages):
-    visits, hits = some_visits()
-    stats = engine(pages).stats()
-    assert {name: each.requests for name, each in stats.groups.items() if each.requests} == {"pages": visits}
-    counts = stats.groups["pages"]
-    # The first look-up of a value of the store makes the copy.
-    assert counts.hits == stats.hits == hits - (0 if stats.answered is None else stats.store.hits)
-    assert counts.loads == visits - hits
-    if stats.answered is None:
-        # Each run stores the list of headers and the page.
-        assert counts.puts == stats.puts == 2 * (visits - hits)
-
-
-def test_other_keys_count_as_before(pages):
-    some_visits()
-    before = engine(pages).stats()
-    pages.set("a", 1)
-    assert [pages.get(key) for key in ("a", "a", "b")] == [1, 1, None]
-    stats = engine(pages).stats()
-    assert (stats.requests - before.requests, answered(stats) - answered(before)) == (3, 2)
-
-
 @pytest.mark.parametrize("pages", [kind for kind in KINDS if kind.startswith("Tiered")], indirect=True)
 def test_a_page_that_only_the_store_has_is_one_look_up_that_the_store_answers(pages):
     some_visits()

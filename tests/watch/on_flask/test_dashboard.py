@@ -1,19 +1,12 @@
 """The dashboard in Flask: the guard's responses and errors, and other extensions. The rest is in ``tests/backends``."""
 
-from pathlib import Path
-
-import cachelib
 import flask
-import flask_caching
 import pytest
 from flask_wtf import CSRFProtect
-from werkzeug.wrappers import Response as WerkzeugResponse
 
-from tests.flask_backend.conftest import BACKEND
 from tests.watch.on_both.dashboard_page import CLEAR, FIGURES, PAGE, READS, SENT, has_the_headers
 from wheelcache.watch.flask_dashboard import dashboard
 
-ROOT = Path(__file__).parents[3]
 ACTIONS = [CLEAR]
 ATLAS = {"cache": "atlas"}
 ALL = [*READS, *ACTIONS]
@@ -60,19 +53,6 @@ def test_scripts_are_refused_in_json_and_people_in_the_words_of_the_app(site):
     for response in (client.get(FIGURES), client.post(CLEAR)):
         assert response.json == {"error": "You may not see this"}
         assert has_the_headers(response.headers)
-
-
-@pytest.mark.parametrize("kind", [flask.Response, WerkzeugResponse])
-def test_a_response_of_the_guard_is_sent_as_it_is(site, kind):
-    app, cache = site(lambda: kind("who are you?", 401, {"WWW-Authenticate": "Basic"}))
-    with app.app_context():
-        cache.set("k", "v")
-    for url in ALL:
-        response = ask(app, url)
-        assert (response.status_code, response.text) == (401, "who are you?")
-        assert response.headers["WWW-Authenticate"] == "Basic"
-    with app.app_context():
-        assert cache.get("k") == "v"
 
 
 def test_the_guard_may_redirect_and_abort_and_one_that_fails_lets_no_user_in(site):
@@ -157,21 +137,6 @@ def test_the_title_is_the_address_of_the_site(site):
     below = {"HTTP_HOST": "example.org", "SCRIPT_NAME": "/shop"}
     assert client.get(FIGURES, environ_overrides=below).json["title"] == "example.org/shop"
     assert "<title>Caches of example.org/shop" in client.get(PAGE, environ_overrides=below).text
-
-
-def test_an_app_with_several_caches_shows_those_of_this_package(site, tmp_path):
-    app, _ = site()
-    options = {"figures_dir": tmp_path / "figures"}
-    tiered = flask_caching.Cache(
-        config={
-            "CACHE_TYPE": "wheelcache.flask_backend.TieredCache",
-            "CACHE_OPTIONS": {**options, "name": "tiered", "l2": cachelib.SimpleCache()},
-        }
-    )
-    tiered.init_app(app)
-    flask_caching.Cache(config={"CACHE_TYPE": "SimpleCache", "CACHE_OPTIONS": {}}).init_app(app)
-    flask_caching.Cache(config={"CACHE_TYPE": BACKEND, "CACHE_OPTIONS": {**options, "name": "b"}}).init_app(app)
-    assert [each["name"] for each in app.test_client().get(FIGURES).json["caches"]] == ["atlas", "b", "tiered"]
 
 
 def test_it_may_be_elsewhere_and_twice(site):

@@ -1,23 +1,13 @@
 """``manage.py wheelcache`` and ``flask wheelcache``, in a process that is none of the site's workers."""
 
 import json
-import os
-import pty
 import re
-import select
-import signal
-import subprocess
-import sys
-import time
 
 import pytest
 
-from tests.servers.process import ROOT
 from tests.servers.sites import MANAGE, environment
-from tests.waiting import PATIENCE, until
-from tests.watch.published import look
+from tests.waiting import until
 from wheelcache import Cache
-from wheelcache.watch.console import user_name
 from wheelcache.watch.site_commands import figures
 
 WORKERS = 2
@@ -102,51 +92,6 @@ def test_it_prints_both_workers_and_exact_sums_as_json_and_as_a_table(site):
     assert re.search(rf"^site .* {hits + misses:,} ", done.stdout, re.MULTILINE), done.stdout
 
 
-def test_watching_shows_what_is_asked_for_meanwhile_and_ends_on_ctrl_c(site):
-    here, there = pty.openpty()
-    with subprocess.Popen(
-        [sys.executable, *site.command, "--watch", "0.3"],
-        cwd=ROOT,
-        env={**os.environ, **site.given, "COLUMNS": "200", "LINES": "60", "TERM": "xterm"},
-        stdin=there,
-        stdout=there,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as watching:
-        os.close(there)
-        try:
-            before = read(here, "stampedes")
-            pid = site.ask(500, 0)
-            expected = rf"{pid}[^\n]* {sum(site.gets[pid]):,} "
-            after = read(here, expected)
-            watching.send_signal(signal.SIGINT)
-            rest = read(here, None)
-            code = watching.wait(PATIENCE)
-        finally:
-            watching.kill()
-            errors = watching.stderr.read()
-            os.close(here)
-    assert re.search("stampedes", before), errors
-    assert not re.search(expected, before)
-    assert re.search(expected, after), errors
-    assert (code, errors) == (0, "")
-    assert "Traceback" not in rest
-
-
-def read(terminal, expected):
-    """Return the output until ``expected`` occurs in it, or, if that is None, until the writer has ended."""
-    text = ""
-    deadline = time.monotonic() + 3 * PATIENCE
-    while time.monotonic() < deadline and not (expected and re.search(expected, text)):
-        if select.select([terminal], [], [], 0.1)[0]:
-            try:
-                text += os.read(terminal, 65536).decode(errors="replace")
-            except OSError:
-                # A terminal ends so when its other side is closed.
-                break
-    return text
-
-
 def test_from_the_terminal_entries_of_all_workers_are_seen_and_deleted(site):
     site.figures()
     (key,) = site.run("keys", "*there").stdout.split()
@@ -161,57 +106,6 @@ def test_from_the_terminal_entries_of_all_workers_are_seen_and_deleted(site):
         True,
         False,
     )
-    # The next test needs entries.
-    pids = set()
-    assert until(lambda: pids.add(site.ask(1, 0)) or len(pids) == WORKERS)
-
-
-def test_from_the_terminal_a_cache_is_cleared_in_all_workers(site):
-    """This test comes last for this site: it removes its entries."""
-    before = site.figures()["caches"][0]
-    assert before["total"]["entries"] > 0
-    done = site.run("clear", "--cache", before["name"])
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith(f"{before['name']!r}: asked {WORKERS} workers to remove {before['total']['entries']}")
-
-    assert until(lambda: site.published()["total"]["entries"] == 0)
-
-
-@pytest.mark.parametrize("framework", MANAGE)
-def test_from_the_terminal_pages_are_purged_in_all_workers(framework, python, fleet, tmp_path):
-    path = tmp_path / "figures"
-    options = {"pages": True, "figures_dir": str(path)}
-    server = fleet(framework, "gunicorn sync", **options)
-
-    def command(*given):
-        done = python(*MANAGE[framework], *given, **environment(**options))
-        assert "Traceback" not in done.stderr
-        return done
-
-    def runs(name):
-        """The numbers of the runs that made the pages of the workers."""
-        return {server(f"lasting/{name}")["run"] for _ in range(12)}
-
-    def stored():
-        """The number of pages that each worker has stored."""
-        caches = [cache for cache in published(path) if cache["name"] == "pages"]
-        return [worker["pages"]["stored"] for cache in caches for worker in cache["workers"]]
-
-    assert until(lambda: runs("a") == runs("b") == {1} and stored() == [2] * WORKERS)
-    done = command("purge", f"{server.url}/lasting/a")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == f"'pages': removed 2 pages in 2 workers for {server.url}/lasting/a.\n"
-    assert until(lambda: runs("a") == {2})
-    assert runs("b") == {1}
-    assert command("purge", f"{server.url}/never").stdout == f"'pages': nothing was stored for {server.url}/never.\n"
-    assert command("purge", server.url.removeprefix("http://")).returncode == 0
-    assert until(lambda: runs("b") == {2})
-    assert command("clear", "--cache", "pages").returncode == 0
-    assert until(lambda: runs("b") == {3})
-    events = [(each.kind, each.subject) for each in look(path).events(30) if each.kind in ("cleared", "purge")]
-    targets = [server.url.removeprefix("http://"), f"{server.url}/never", f"{server.url}/lasting/a"]
-    assert events == [("cleared", user_name()), *(("purge", f"{user_name()}: {target}") for target in targets)]
-    assert "The pages of pages: " in command().stdout
 
 
 @pytest.mark.parametrize(
