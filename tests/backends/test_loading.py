@@ -7,7 +7,6 @@ import pytest
 
 from tests.backends.adapter import DEFAULT
 from tests.backends.adapters import ADAPTERS
-from tests.guests import needs
 from tests.waiting import PATIENCE, until
 from wheelcache import KEEP, LoadTimeout
 
@@ -142,14 +141,6 @@ def test_within_its_grace_a_value_is_served_each_its_own_while_it_is_loaded_anew
     clock.advance(30)
     assert len(cache.engine) == 0
     assert ask(cache, loader, 10, grace=20) == ["third"]
-
-
-@needs("fill_waits")
-def test_the_grace_of_a_call_comes_before_that_of_the_option(make, ask, clock):
-    cache, loader = make(fill_wait={"key": 5}, grace={"key": 100}), Loader(["first"], ["second"])
-    assert ask(cache, loader, 10, grace=5) == ["first"]
-    clock.advance(20)
-    assert ask(cache, loader, 10, grace=5) == ["second"]
 
 
 def test_past_a_fraction_of_its_timeout_a_hit_has_the_value_loaded_anew(make, ask, clock):
