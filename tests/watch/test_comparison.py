@@ -1,15 +1,19 @@
 """The comparison of the time before and after a release: which changes are real, and which are a problem."""
 
+from datetime import datetime
 from types import SimpleNamespace
 
 import pytest
 
 from tests.watch.published import INTERVAL
 from wheelcache.engine.stats import MISSES, Stats
+from wheelcache.runtime.clock import SystemClock
 from wheelcache.watch.comparison import Change, Side, changes_between, compare, differ, sentence_of, worse_groups
+from wheelcache.watch.console import date_of
 from wheelcache.watch.event_log import CLEARED, Event
 from wheelcache.watch.releases import Release
 from wheelcache.watch.rows import NO_GROUP, group_of
+from wheelcache.watch.site import Site
 from wheelcache.watch.spans import Span
 
 MARK = 1_000_000_800
@@ -314,6 +318,46 @@ def test_a_side_that_began_with_an_empty_cache_is_cold(level, is_cold):
 
 
 # With published figures.
+
+
+def minute_of(cache, clock, *, deletes):
+    """Look up 60 entries of a group, of which one, or nine of ten, are then deleted."""
+    for number in range(60):
+        cache.get_or_load(f"shop:product:{number}", lambda: clock.advance(0.5 if deletes else 0.125))
+        cache.get_or_load(f"about:{number % 7}", lambda: 1)
+        if number == 0 or (deletes and number % 10):
+            cache.delete(f"shop:product:{number}")
+    clock.advance(60 - clock() % 60)
+
+
+@pytest.mark.compiled
+def test_the_command_compares_the_published_figures(make, clock, command, monkeypatch):
+    monkeypatch.setattr(SystemClock, "time", staticmethod(lambda: MARK + clock()))
+    monkeypatch.setattr(SystemClock, "steady", staticmethod(lambda: clock()))
+    cache = make(max_entries=1000)
+    minute_of(cache, clock, deletes=False)
+    clock.advance(120 - clock() % 60)
+    for _ in range(5):
+        minute_of(cache, clock, deletes=False)
+    changed = clock()
+    for _ in range(5):
+        minute_of(cache, clock, deletes=True)
+    clock.advance(5)
+    site = Site([cache])
+    found = compare(site, site.caches[0], Release(MARK + changed, "7f3c"))
+    assert found["sentence"] == "99.2% hits before, 63.2% after. shop: misses rose from 2% to 74%, all after deletes."
+    assert (found["seconds"], found["after"]["is_cold"]) == (300, False)
+    assert found["before"]["load_p90_ms"] < found["after"]["load_p50_ms"]
+    assert found["after"]["computing_per_minute"] == pytest.approx(44.2 * 0.5)
+    at = datetime.fromtimestamp(MARK + changed).isoformat()
+    shown, reason = command("compare", "--before", at)
+    assert reason is None
+    first, *lines = shown.splitlines()
+    assert first == f"Cache 'pages' since {date_of(MARK + changed)}, 300 seconds each: {found['sentence']}"
+    assert ["before", "99.2%"] in [line.split()[:2] for line in lines]
+    assert ["shop", "1.7%", "73.7%", "Deleted"] in [line.split() for line in lines]
+    ((document,), _) = command("compare", "--json", "--before", at)
+    assert (document["cache"], document["groups"]) == ("pages", found["groups"])
 
 
 def test_the_command_says_why_there_is_nothing_to_compare(make, clock, command):

@@ -3,6 +3,7 @@
 import json
 import re
 from importlib.metadata import version
+from math import inf
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -171,6 +172,25 @@ def test_the_histogram_counts_loads_up_to_each_bound_and_all_of_them(make_export
     assert buckets == [0] * 5 + [1, 2] + [3] * 7 + [4] * 5 + [5]
     assert scraped("load_seconds_count") == buckets[-1] == cache.stats().loads + cache.stats().load_failures
     assert scraped("load_seconds_sum") == pytest.approx(20.3035, abs=1e-5)
+
+
+def test_the_store_behind_a_near_cache_is_told_and_of_other_caches_nothing_of_the_kind(make_exported, scrape, clock):
+    make_exported("plain").set("a", 1)
+    exercise(make_exported(), clock)
+    scraped = scrape()
+    for operation, bounds, seconds in (("read", [0.25, 0.25], 0.325), ("write", [1.0] * 3 + [2.5], 4.25)):
+        buckets = [
+            scraped("store_seconds_bucket", operation=operation, le=str(bound)) for bound in (*LOAD_BOUNDS, "+Inf")
+        ]
+        assert buckets == [sum(each <= bound for each in bounds) for bound in (*LOAD_BOUNDS, inf)]
+        assert scraped("store_seconds_count", operation=operation) == len(bounds)
+        assert scraped("store_seconds_sum", operation=operation) == pytest.approx(seconds, abs=1e-5)
+    assert [scraped("store_errors_total", operation=each) for each in ("read", "write")] == [0, 3]
+    assert [scraped("store_refused_total", operation=each) for each in ("read", "write")] == [1, 2]
+    assert [scraped(f"store_{each}") for each in ("breaker_open", "tracking_lost", "tracking_refused")] == [1, 1, 0]
+    assert not [
+        name for name, labels in scraped.values if name.startswith("wheelcache_store") and ("cache", "plain") in labels
+    ]
 
 
 HOSTILE = ['"', "a\nwheelcache_entries 7", '{le="1"} 5', "ключ ☃ 🎡", "", "\0", "\u2028"]
