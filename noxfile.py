@@ -33,7 +33,7 @@ IMPORTED = [
 ]
 """The packages that the tests of the backends import."""
 
-OF_GUESTS = sorted(map(str, Path("tests").glob("*/on_*")))
+OF_GUESTS = sorted(str(path) for path in Path("tests").glob("*/on_*") if path.is_dir())
 """The tests of the guests that meet a framework."""
 
 TESTS = ["tests/backends", "tests/django_backend", "tests/flask_backend", *OF_GUESTS, "tests/platforms"]

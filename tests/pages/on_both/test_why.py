@@ -1,6 +1,7 @@
 """``wheelcache why`` and ``wheelcache rehearsal --path``, in the process of the test."""
 
 import json
+from importlib.metadata import version
 from io import StringIO
 
 import pytest
@@ -108,22 +109,18 @@ def test_the_code_that_reads_the_address_is_named(command):
     assert command.lines("rehearsal", "--path", "/address")[:3] == answer[:3]
 
 
-DEPENDENCIES = {
-    "/agent": "the header User-Agent",
-    "/theme": "the cookie theme",
-    "/visitor": "the cookie {name} (the session)",
-}
+DEPENDENCIES = {"/agent": "the header User-Agent", "/theme": "the cookie theme", "/visitor": "(the session)"}
 
 
 @pytest.mark.parametrize("target", DEPENDENCIES)
 def test_the_parts_on_which_a_page_depends_are_named(command, target):
+    if target == "/visitor" and hasattr(command.site, "flask") and version("flask") < "2.3.2":
+        pytest.skip("An older Flask does not say in Vary that a page depends on the session.")
     answer = command.lines("why", target, "--header", "Cookie: theme=dark", "--header", "User-Agent: Firefox")
     (sentence,) = [line for line in answer if line.startswith("It depends on ")]
     assert sentence.endswith(", and is stored once for each combination of their values.")
-    expected = (
-        f"the cookie {command.site.session_cookie} (the session)" if target == "/visitor" else DEPENDENCIES[target]
-    )
-    assert expected in sentence
+    assert DEPENDENCIES[target] in sentence
+    assert target != "/visitor" or f"the cookie {command.site.session_cookie} " in sentence
 
 
 def test_a_stored_page_and_the_parameters_that_no_code_reads(command):
