@@ -114,9 +114,9 @@ DEPENDENCIES = {"/agent": "the header User-Agent", "/theme": "the cookie theme",
 
 @pytest.mark.parametrize("target", DEPENDENCIES)
 def test_the_parts_on_which_a_page_depends_are_named(command, target):
+    answer = command.lines("why", target, "--header", "Cookie: theme=dark", "--header", "User-Agent: Firefox")
     if target == "/visitor" and hasattr(command.site, "flask") and version("flask") < "2.3.2":
         pytest.skip("An older Flask does not say in Vary that a page depends on the session.")
-    answer = command.lines("why", target, "--header", "Cookie: theme=dark", "--header", "User-Agent: Firefox")
     (sentence,) = [line for line in answer if line.startswith("It depends on ")]
     assert sentence.endswith(", and is stored once for each combination of their values.")
     assert DEPENDENCIES[target] in sentence
