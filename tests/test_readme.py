@@ -62,7 +62,13 @@ for auth in None, ("ada", "wrong"), ("ada", "secret"):
 """
 
 
-@pytest.mark.parametrize("pages", [FOLLOWED[:1], FIRST_PAGES], ids=["README", "the first pages"])
+@pytest.mark.parametrize(
+    "pages",
+    [
+        pytest.param(FOLLOWED[:1], id="README"),
+        pytest.param(FIRST_PAGES, id="the first pages", marks=pytest.mark.servers),
+    ],
+)
 def test_a_new_user_can_follow_the_pages_literally(pages, tmp_path, python):
     def printed_by(code, word, **variables):
         command = f"python manage.py shell --verbosity 0 --command {shlex.quote(code)}"
