@@ -2,12 +2,9 @@
 
 import os
 import shutil
-import socket
-import subprocess
 from contextlib import contextmanager
 
-from tests.ports import free_ports
-from tests.waiting import PATIENCE, until
+from tests.ports import serving
 
 
 @contextmanager
@@ -20,17 +17,6 @@ def memcached_server():
     program = shutil.which("memcached")
     if program is None:
         raise RuntimeError("these tests need memcached in the PATH: make packages")
-    address = ("127.0.0.1", *free_ports(1))
     user = ["-u", "root"] if os.geteuid() == 0 else []
-    process = subprocess.Popen([program, "-l", address[0], "-p", str(address[1]), *user])
-
-    def accepts():
-        with socket.socket() as client:
-            return client.connect_ex(address) == 0
-
-    try:
-        assert until(accepts)
-        yield f"{address[0]}:{address[1]}"
-    finally:
-        process.kill()
-        process.wait(PATIENCE)
+    with serving([program, "-l", "127.0.0.1", "-p", "{port}", *user]) as port:
+        yield f"127.0.0.1:{port}"

@@ -3,7 +3,7 @@
 A mutant is a copy of the package with one small change of meaning, which breaks a rule. The tables ``mutants.toml``
 stand beside the tests. Each of their rows has
 
-    rule    what no longer holds after the change; the name of the test says the same
+    rule    the rule that no longer holds after the change; the name of the test says the same
     file    a file of ``wheelcache/``
     old     text that occurs once in the file
     new     the text in its place

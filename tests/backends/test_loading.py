@@ -228,7 +228,7 @@ def test_keep_without_a_previous_value_is_an_error(make, ask):
 @pytest.mark.parametrize("function", [coroutine, generator])
 def test_a_result_that_can_be_read_only_once_is_an_error_and_not_stored(make, ask, way, function, policy, ttl):
     if way == "django async" and function is coroutine:
-        pytest.skip("it is awaited")
+        pytest.skip("An async caller awaits the coroutine.")
     cache = make()
     for loader in (function, lambda: function(), lambda previous: function()):
         with pytest.raises(TypeError, match="only once, so it is not cached"):

@@ -1,11 +1,11 @@
-"""Of the processes that miss a key, one computes its value, and the others wait: also if that process ends."""
+"""One of the processes that miss a key computes its value, and the others wait, also if that process ends."""
 
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
+from tests.memory import descriptors
 from tests.scripts import start
 from tests.waiting import PATIENCE, until
 from wheelcache.host_cache import claims
@@ -174,6 +174,10 @@ def test_keys_have_claims_of_their_own_and_a_wait_leaves_no_descriptor(folder):
     waiting = second.on("a")
     assert not waiting.take()
     assert second.on("c").take()
+
+    def open_files():
+        return len(descriptors(str(folder)))
+
     before = open_files()
     alarm = waiting.wait()
     assert until(lambda: open_files() == before + 1)
@@ -183,10 +187,6 @@ def test_keys_have_claims_of_their_own_and_a_wait_leaves_no_descriptor(folder):
     first.close()
     assert until(lambda: open_files() == before - 1)
     second.close()
-
-
-def open_files():
-    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 @pytest.mark.parametrize("most", [1, 2])

@@ -3,7 +3,8 @@ from inspect import iscoroutinefunction
 
 import pytest
 
-from tests.pages.site import AsgiSite, WsgiSite, settle
+from tests.django_backend.conftest import _open_connections  # noqa: F401
+from tests.pages.site import AsgiSite, WsgiSite, maker, settle
 from tests.waiting import PATIENCE
 
 DRIVERS = {"wsgi": WsgiSite, "asgi": AsgiSite}
@@ -28,13 +29,7 @@ def pytest_pyfunc_call(pyfuncitem):
 @pytest.fixture(params=DRIVERS)
 def make_site(request, clock, closed):
     """Make a site behind a cache; it is called with the options of ``HTTPCache``."""
-
-    def make(**options):
-        site = DRIVERS[request.param](clock, **options)
-        closed(site.cache.cache)
-        return site
-
-    yield make
+    yield maker(DRIVERS[request.param], clock, closed)
     settle()
 
 
@@ -45,13 +40,9 @@ def site(make_site):
 
 @pytest.fixture
 def wsgi(clock, closed):
-    site = WsgiSite(clock)
-    closed(site.cache.cache)
-    return site
+    return maker(WsgiSite, clock, closed)()
 
 
 @pytest.fixture
 def asgi(clock, closed):
-    site = AsgiSite(clock)
-    closed(site.cache.cache)
-    return site
+    return maker(AsgiSite, clock, closed)()

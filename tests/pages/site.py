@@ -318,3 +318,19 @@ def leaving_client():
         return {"type": "http.disconnect"}
 
     return gone, receive
+
+
+def maker(site_class, clock, closed):
+    """Return a function that makes a site of this class from the options of ``HTTPCache``.
+
+    Args:
+        clock: of the sites, unless one is given with the options.
+        closed: the fixture, which closes their caches at the end of the test.
+    """
+
+    def make(clock=clock, **options):
+        site = site_class(clock, **options)
+        closed(site.cache.cache)
+        return site
+
+    return make

@@ -5,7 +5,9 @@ from django.urls import clear_script_prefix
 
 from tests.django_backend.conftest import *  # noqa: F403
 from tests.django_backend.conftest import BACKEND
+from tests.pages.conftest import site  # noqa: F401
 from tests.pages.on_both.sites import MIDDLEWARE, SITES, Urls, numbers
+from tests.pages.site import maker
 
 
 @pytest.fixture
@@ -25,14 +27,4 @@ def site_settings(settings):
 
 @pytest.fixture(params=SITES)
 def make_site(request, site_settings, clock, closed):
-    def make(**options):
-        site = SITES[request.param](options.pop("clock", clock), **options)
-        closed(site.cache.cache)
-        return site
-
-    return make
-
-
-@pytest.fixture
-def site(make_site):
-    return make_site()
+    return maker(SITES[request.param], clock, closed)

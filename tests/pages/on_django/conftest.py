@@ -5,18 +5,9 @@ import pytest
 from tests.django_backend.conftest import *  # noqa: F403
 from tests.pages.on_both.conftest import *  # noqa: F403
 from tests.pages.on_both.sites import DJANGO
+from tests.pages.site import maker
 
 
 @pytest.fixture(params=DJANGO)
 def make_site(request, site_settings, clock, closed):
-    def make(**options):
-        site = DJANGO[request.param](clock, **options)
-        closed(site.cache.cache)
-        return site
-
-    return make
-
-
-@pytest.fixture
-def site(make_site):
-    return make_site()
+    return maker(DJANGO[request.param], clock, closed)

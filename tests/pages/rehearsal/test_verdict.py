@@ -7,7 +7,6 @@ from urllib.parse import quote
 import flask
 import pytest
 
-from tests.django_backend.conftest import _open_connections  # noqa: F401
 from tests.pages.on_both.conftest import site_settings  # noqa: F401
 from tests.pages.on_both.sites import Flask
 from tests.pages.on_both.traces import line_of
