@@ -15,6 +15,7 @@ import pytest
 
 from tests.backends.adapter import names
 from tests.django_backend.configured import assert_warns_beside_options, assert_warns_of_one_store, host, warnings_for
+from tests.guests import needs
 from tests.host_cache.adapters import OnDjangoHost, OnFlaskHost
 from tests.host_cache.workers import make_cache
 from wheelcache.flask_backend import HostCache
@@ -141,8 +142,9 @@ def test_a_wrong_size_is_an_error_that_names_it(adapter, wrong):
     adapter.make(max_size=MIB)
 
 
-def test_nothing_is_created_before_the_first_use_which_may_be_a_read(adapter, tmp_path):
-    reader = adapter.at(tmp_path / "cache", figures_dir=str(tmp_path / "figures"))
+@pytest.mark.parametrize("has_figures", [False, pytest.param(True, marks=needs("watch"))])
+def test_nothing_is_created_before_the_first_use_which_may_be_a_read(adapter, tmp_path, has_figures):
+    reader = adapter.at(tmp_path / "cache", figures_dir=str(tmp_path / "figures") if has_figures else None)
     assert not (tmp_path / "cache").exists()
     adapter.at(tmp_path / "cache", max_size=MIB).set("key", "value")
     assert reader.get("key") == "value"
