@@ -21,8 +21,8 @@ class Interrupted(BaseException):
     pass
 
 
-def test_a_waiter_that_is_interrupted_by_a_signal_leaves_and_is_handed_no_lease(cache, thread_callers):
-    holder, helper, other, *_ = thread_callers
+def test_a_waiter_that_is_interrupted_by_a_signal_leaves_and_is_handed_no_lease(cache, callers):
+    holder, helper, other, *_ = callers
     holder.gets("k")
 
     def handler(*_):
@@ -78,8 +78,8 @@ def test_an_exception_at_any_point_of_a_call_leaves_no_caller_waiting_past_its_t
     assert target > 5
 
 
-def test_a_child_of_a_fork_has_no_lease_and_no_waiter_of_its_parent(cache, thread_callers):
-    (asked,) = line_up("theirs", *thread_callers[:2])
+def test_a_child_of_a_fork_has_no_lease_and_no_waiter_of_its_parent(cache, callers):
+    (asked,) = line_up("theirs", *callers[:2])
     get_or_lease(cache, "mine", wait=LONG)
 
     def child():

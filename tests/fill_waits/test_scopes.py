@@ -54,11 +54,11 @@ def test_sibling_tasks_have_leases_of_their_own_though_their_parent_had_one_befo
     run(main)
 
 
-def test_a_child_task_acts_for_the_tasks_that_started_it(cache, thread_callers):
+def test_a_child_task_acts_for_the_tasks_that_started_it(cache, callers):
     async def main():
         for key in "kl":
             await aget_or_lease(cache, key, wait=LONG)
-        asked = thread_callers[0].asks("l")
+        asked = callers[0].asks("l")
         await auntil_waiting()
 
         async def child():
@@ -73,7 +73,7 @@ def test_a_child_task_acts_for_the_tasks_that_started_it(cache, thread_callers):
             cache.delete("k")
             cache.set("l", "it")
 
-        thread_callers[1].gets("theirs")
+        callers[1].gets("theirs")
         await asyncio.create_task(child())
         assert not is_leased(cache, "k")
         assert await asyncio.wrap_future(asked) == "it"
@@ -81,14 +81,11 @@ def test_a_child_task_acts_for_the_tasks_that_started_it(cache, thread_callers):
     run(main)
 
 
-# The end of a task, a loop, a context.
-
-
 # Blocking calls in the thread of an event loop, and threads that run code of a task.
 
 
-def test_a_sync_get_while_an_event_loop_runs_in_its_thread_never_waits(cache, thread_callers):
-    thread_callers[0].gets("k")
+def test_a_sync_get_while_an_event_loop_runs_in_its_thread_never_waits(cache, callers):
+    callers[0].gets("k")
 
     async def main():
         assert get_or_lease(cache, "k", MISS, wait=LONG) == MISS
@@ -99,8 +96,8 @@ def test_a_sync_get_while_an_event_loop_runs_in_its_thread_never_waits(cache, th
     run(main)
 
 
-def test_what_a_task_hands_to_a_thread_acts_for_the_task(cache, thread_callers):
-    other, another, *_ = thread_callers
+def test_what_a_task_hands_to_a_thread_acts_for_the_task(cache, callers):
+    other, another, *_ = callers
 
     async def main():
         await aget_or_lease(cache, "k", wait=LONG)

@@ -10,7 +10,7 @@ from wheelcache.engine.write_watcher import WriteMoments
 
 pytest.importorskip("wheelcache.fill_waits")
 
-from tests.fill_waits.callers import MISS, ThreadCaller
+from tests.fill_waits.callers import MISS, Caller
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has locks of descriptors")
 
@@ -96,7 +96,7 @@ def test_a_thousand_leases_need_no_more_descriptors_than_one(sites):
 def callers(view, folder, closed):
     """A caller of another process on the real clock, and two of this one: ``there, here, waiter``."""
     there, here = closed(make_cache(folder)), view()
-    made = [ThreadCaller(there), ThreadCaller(here), ThreadCaller(here)]
+    made = [Caller(there), Caller(here), Caller(here)]
     yield made
     for cache in (there, here):
         cache.close()

@@ -1,4 +1,4 @@
-"""A Django site whose workers share a HostCache, which has its sessions, pages, fragments and values.
+"""A Django site whose workers share a HostCache, which has its sessions, pages and values.
 
 Environment: ``HOST_FOLDER``, with the entries, and the file ``runs``: a byte for each computation.
 """
@@ -17,10 +17,7 @@ settings.configure(
         "default": {
             "BACKEND": "wheelcache.django_backend.HostCache",
             "LOCATION": str(Path(os.environ["HOST_FOLDER"], "cache")),
-            "OPTIONS": {
-                "FIGURES_DIR": None,
-                "FILL_WAIT": {"views.decorators.cache.": 30, "template.cache.": 30},
-            },
+            "OPTIONS": {"FIGURES_DIR": None, "FILL_WAIT": {"pages": 30}},
         }
     },
     INSTALLED_APPS=["django.contrib.sessions", "wheelcache.django_backend"],
@@ -29,7 +26,6 @@ settings.configure(
     ROOT_URLCONF=__name__,
     SECRET_KEY="not secret",
     SESSION_ENGINE="django.contrib.sessions.backends.cache",
-    TEMPLATES=[{"BACKEND": "django.template.backends.django.DjangoTemplates"}],
 )
 django.setup()
 
@@ -37,11 +33,8 @@ from django.core.asgi import get_asgi_application  # noqa: E402
 from django.core.cache import cache  # noqa: E402
 from django.core.wsgi import get_wsgi_application  # noqa: E402
 from django.http import HttpResponse, JsonResponse  # noqa: E402
-from django.template import Context, Template  # noqa: E402
 from django.urls import path  # noqa: E402
 from django.views.decorators.cache import cache_page  # noqa: E402
-
-FRAGMENT = Template("{% load cache %}{% cache 600 fragment number %}{{ compute }}{% endcache %}")
 
 
 def count(request):
@@ -49,19 +42,14 @@ def count(request):
     return JsonResponse({"count": request.session["count"], "pid": os.getpid()})
 
 
-def fragment(request, number):
-    compute = lambda: note_run(number)  # noqa: E731
-    return HttpResponse(FRAGMENT.render(Context({"number": number, "compute": compute})))
+def value(request, number):
+    return HttpResponse(cache.get_or_set(f"value:{number}", lambda: note_run(number)))
 
 
 urlpatterns = [
     path("count", count),
     path("page/<int:number>", cache_page(600)(lambda request, number: HttpResponse(note_run(number)))),
-    path("fragment/<int:number>", fragment),
-    path(
-        "value/<int:number>",
-        lambda request, number: HttpResponse(cache.get_or_set(f"value:{number}", lambda: note_run(number))),
-    ),
+    path("value/<int:number>", value),
 ]
 application = get_wsgi_application()
 asgi_application = get_asgi_application()

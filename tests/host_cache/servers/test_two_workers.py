@@ -1,4 +1,4 @@
-"""Two workers of a real server with a HostCache: one session, and one computation of each page, fragment and value."""
+"""Two workers of a real server with a HostCache: one session, and one computation of each page and value."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -58,7 +58,6 @@ def ask_together(port, path):
 def test_the_workers_have_one_session_and_each_computation_runs_once_for_both_also_after_a_restart(kind, tmp_path):
     # In a process of pytest-xdist, each process of the site would have entries of its own.
     environment = {"HOST_FOLDER": str(tmp_path), "PYTEST_XDIST_WORKER": ""}
-    ways = ["page/{}", "value/{}", *(["fragment/{}"] if "django" in kind else [])]
     runs, log, cookie, total = tmp_path / "runs", tmp_path / "log", "", 0
     runs.touch()
     for is_restarted in (False, True):
@@ -69,7 +68,7 @@ def test_the_workers_have_one_session_and_each_computation_runs_once_for_both_al
                 total += 1
                 answer, cookie = worker.ask("count", cookie)
                 assert json.loads(answer)["count"] == total
-            for way in ways:
+            for way in ("page/{}", "value/{}"):
                 before = runs.stat().st_size
                 ask_together(site.port, way)
                 # Two callers may compute a page of ``cache_page``: see docs/how-to/stampedes.md.
