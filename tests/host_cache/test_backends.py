@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import flask
 import flask_caching
 import pytest
+from django.test import override_settings
 
 from tests.backends.adapter import names
 from tests.django_backend.configured import assert_warns_beside_options, assert_warns_of_one_store, host, warnings_for
@@ -23,7 +24,6 @@ from wheelcache.host_cache import place
 from wheelcache.host_cache.options import DJANGO_HOST
 from wheelcache.host_cache.place import file_system_of, folder_of
 from wheelcache.host_cache.place import test_process as process_name
-from wheelcache.runtime import private_files
 
 MIB = 1 << 20
 
@@ -153,6 +153,19 @@ def test_nothing_is_created_before_the_first_use_which_may_be_a_read(adapter, tm
 # What only one framework has.
 
 
+SITES = [{"SECRET_KEY": "another"}, {"BASE_DIR": "/another"}, {"SETTINGS_MODULE": "another.settings"}]
+
+
+@pytest.mark.parametrize("another", SITES, ids=str)
+def test_two_sites_of_django_with_one_location_have_entries_of_their_own(another):
+    caches = [OnDjangoHost.make("sessions")]
+    with override_settings(**another):
+        caches.append(OnDjangoHost.make("sessions"))
+    caches.append(OnDjangoHost.make("sessions"))
+    caches[0].set("k", 1)
+    assert [cache.get("k") for cache in caches] == [1, None, 1]
+
+
 @pytest.mark.parametrize("given", [{}, {"location": "sessions"}])
 def test_a_cache_of_flask_that_would_be_that_of_all_sites_of_the_user_is_an_error(given):
     with pytest.raises(ValueError, match=r"needs an identity of the site, or a path as location"):
@@ -256,12 +269,3 @@ def test_the_folders_of_ended_test_processes_are_removed_and_those_of_others_sta
             make_cache(folder).set("k", 1)
     assert folder_of(str(of_site), "", process_name(is_testing=True, number=2)) == next_own
     assert {*tmp_path.iterdir()} == {of_site, own, *similar}
-
-
-def test_without_shared_memory_the_folder_is_in_that_of_temporary_files(runtime_parent, monkeypatch):
-    monkeypatch.setattr(place, "runtime_directory", private_files.runtime_directory)
-    folder = folder_of("", "shop")
-    assert folder.parent == runtime_parent
-    assert folder != folder_of("", "another shop")
-    make_cache(folder).set("k", 1)
-    assert make_cache(folder).get("k") == 1

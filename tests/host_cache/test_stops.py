@@ -111,16 +111,3 @@ def test_the_log_is_bounded_beside_a_stopped_reader(timed, folder):
     stopped.go_on()
     stopped("_ = connection.execute('COMMIT')")
     assert stopped("cache.get('key')") == "new"
-
-
-def test_a_killed_writer_leaves_a_whole_file_and_delays_no_write(timed, folder):
-    other = timed()
-    other("cache.set('key', 'old')")
-    for _ in range(3):
-        killed = timed()
-        killed(IN_A_TRANSACTION.format(path=str(database(folder))))
-        killed("_ = connection.execute(\"UPDATE entries SET value = 'torn'\")")
-        killed.kill()
-        assert other("timed(cache.set, 'other', 1)") < 0.3
-        assert other("cache.get('key')") == "old"
-    assert other("events") == []
