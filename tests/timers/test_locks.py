@@ -15,6 +15,7 @@ from tests.runtime.forks import fork
 from tests.waiting import PATIENCE, until
 from wheelcache import ManualClock
 from wheelcache.errors import FileUnusable, LockError, LockNotOwned
+from wheelcache.runtime.clock import SystemClock
 from wheelcache.timers.locks import Lock, MachineLocks, ProcessLocks
 
 pytestmark = pytest.mark.usefixtures("own_runtime_directory")
@@ -168,6 +169,12 @@ class TestWaiting:
         assert lock(blocking_timeout=3600).acquire(blocking=False) is False
         assert lock(blocking_timeout=3600, sleep=3600).acquire(blocking_timeout=0.01) is False
         assert lock(blocking=False, blocking_timeout=0.01).acquire(blocking=True) is False
+
+    def test_an_attempt_without_a_wait_is_the_only_one_though_the_clock_stands_still(self, monkeypatch):
+        table = ProcessLocks(ManualClock())
+        Lock(table, "a").acquire()
+        monkeypatch.setattr(SystemClock, "steady", iter([1.0, 1.0]).__next__)
+        assert Lock(table, "a").acquire(blocking=False) is False
 
     def test_tasks_use_a_lock_in_the_same_way_and_block_no_event_loop(self, lock):
         async def use():
@@ -342,6 +349,3 @@ class TestProcesses:
         folder.chmod(0o755)
         with pytest.raises(FileUnusable, match="accessible to its owner only"):
             machine_lock().acquire()
-
-
-# Asynchronous exceptions.
