@@ -1,7 +1,5 @@
-"""Leases at signals and other exceptions, and forks."""
+"""Leases at asynchronous exceptions, and forks."""
 
-import signal
-import threading
 from contextvars import Context
 from itertools import count
 
@@ -15,37 +13,6 @@ from tests.waiting import PATIENCE, start, until, until_waiting, waiting
 from wheelcache import Cache
 from wheelcache.fill_waits.leased_reads import LeasedReads
 from wheelcache.runtime.request_scope import end_request
-
-
-class Interrupted(BaseException):
-    pass
-
-
-def test_a_waiter_that_is_interrupted_by_a_signal_leaves_and_is_handed_no_lease(cache, callers):
-    holder, helper, other, *_ = callers
-    holder.gets("k")
-
-    def handler(*_):
-        raise Interrupted
-
-    def interrupt():
-        until_waiting()
-        signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
-
-    before = signal.signal(signal.SIGUSR1, handler)
-    try:
-        interrupting = helper.submit(interrupt)
-        with pytest.raises(Interrupted):
-            get_or_lease(cache, "k", wait=LONG)
-        interrupting.result(PATIENCE)
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-    asked = other.asks("k")
-    until_waiting()
-    holder.does(end_request)
-    assert asked.result(PATIENCE) == MISS
-    assert not is_leased(cache, "k")
-
 
 FILLING = {
     "set": lambda cache: cache.set("k", 7),

@@ -1,12 +1,7 @@
 """Keys, values and tags as they are stored, walks over them, the bounds, and the order of eviction."""
 
-from itertools import islice
-from random import Random
-
 import pytest
 
-from benchmarks.policy import LruCache, hit_ratio
-from benchmarks.policy_streams import STREAMS
 from wheelcache.engine import cache_parts
 
 MIB = 1 << 20
@@ -164,32 +159,17 @@ def test_a_value_that_grows_in_place_evicts_others_and_never_itself(cache):
     assert cache.keys() == [*(f"key {number}" for number in range(1, 8)), "oldest"]
 
 
-class FourProcesses:
-    """Four processes that use one cache in turns, and advance their clock after every 20 requests."""
-
-    def __init__(self, view, clock, size):
-        self._views = [view(max_entries=size) for _ in range(4)]
-        self._clock = clock
-        self._random = Random(1)
-        self._requests = 0
-
-    def get(self, key, now):
-        self._requests += 1
-        if self._requests % 20 == 0:
-            self._clock.advance(1)
-        self._chosen = self._random.choice(self._views)
-        return float(self._chosen.get(f"{key}", "0"))
-
-    def set(self, key, until):
-        self._chosen.set(f"{key}", f"{until}")
-
-
-@pytest.mark.parametrize("stream", ["Zipf", pytest.param("sessions", marks=pytest.mark.deep)])
-def test_the_hit_ratio_of_four_processes_is_that_of_lru(view, clock, stream):
-    size = 100
-    requests = list(islice(STREAMS[stream](Random(1), size), 30 * size))
-    shared = hit_ratio(FourProcesses(view, clock, size), requests)
-    assert shared == pytest.approx(hit_ratio(LruCache(size), requests), abs=0.01)
+def test_a_full_cache_evicts_in_the_order_of_use_by_all_processes(view, clock):
+    caches = [view(max_entries=100) for _ in range(2)]
+    for number in range(100):
+        caches[number % 2].set(f"{number}", number)
+    # From the next tick on, look-ups count as uses; from the one after that, other processes know of them.
+    clock.advance(1)
+    assert [caches[0].get(f"{number}") for number in range(50)] == [*range(50)]
+    clock.advance(1)
+    for number in range(50):
+        caches[1].set(f"new {number}", 1)
+    assert caches[0].keys() == [*(f"{number}" for number in range(50)), *(f"new {number}" for number in range(50))]
 
 
 @pytest.mark.parametrize(("before", "after"), [((MIB, 5), (4 * MIB, 50)), ((4 * MIB, 50), (MIB, 5))])

@@ -4,7 +4,6 @@ from threading import Event
 
 import pytest
 
-from tests.host_cache.workers import damage
 from tests.waiting import PATIENCE, join, start
 from wheelcache.engine.write_watcher import WriteMoments
 from wheelcache.host_cache import host_core, host_file, write_moments
@@ -60,16 +59,6 @@ def test_a_value_is_not_stored_though_the_newer_one_has_expired_and_was_removed(
 
     assert not is_stored(set_and_let_expire)
     assert is_stored()
-
-
-def test_a_value_is_not_stored_though_the_file_with_the_newer_one_was_damaged(is_stored, view, folder):
-    def set_and_damage():
-        view().set("key", "new")
-        damage(folder)
-        # Other processes still have the pages in memory.
-        assert view().get("key") is None
-
-    assert not is_stored(set_and_damage)
 
 
 def test_a_value_whose_tag_was_dropped_meanwhile_is_not_stored_though_the_drop_is_forgotten(
