@@ -134,6 +134,11 @@ def test_no_value_is_stored_during_a_commit_and_the_end_of_one_leaves_the_marks_
     assert is_stored(tags=["tag"])
 
 
+def test_a_value_whose_computation_began_during_a_commit_of_all_keys_is_not_stored_after_it(begin, is_stored):
+    assert not is_stored(begin([], covers_all=True))
+    assert is_stored()
+
+
 @pytest.mark.parametrize("commit", COMMITS.values(), ids=COMMITS)
 def test_a_value_from_before_the_end_of_the_marks_of_a_killed_process_is_not_stored(
     begin, is_stored, monkeypatch, commit

@@ -101,3 +101,18 @@ def test_a_set_during_a_commit_ends_the_lease_on_the_key(view, folder, closed, i
     view().engine.watcher(WriteMoments, WriteMoments).begin_commit(["key"], covers_all=False)
     assert not cache.set("key", "older")
     assert waiter.result(PATIENCE) == "missed"
+
+
+def test_the_time_of_a_lease_begins_after_the_wait_for_another_process(view, folder, closed, clock, in_thread):
+    there, here = closed(make_cache(folder)), view()
+    assert get_or_lease(there, "key", wait=1000) is None
+    holder = in_thread(partial(get_or_lease, here, "key", wait=10))
+    until_waiting()
+    clock.advance(8)
+    there.delete("key")
+    assert holder.result(PATIENCE) is None
+    clock.advance(8)
+    waiter = in_thread(partial(get_or_lease, here, "key", wait=10))
+    until_waiting()
+    here.set("key", 1)
+    assert waiter.result(PATIENCE) == 1
