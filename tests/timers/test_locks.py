@@ -222,26 +222,14 @@ class TestForks:
         assert held.owned()
         held.release()
 
-    @pytest.mark.alone
-    def test_the_child_of_a_fork_has_no_file_of_its_parents_locks_open(self, open_files, in_thread):
-        """Otherwise it would hold the locks after its parent was killed."""
-        other, done = Lock(MachineLocks("test"), "b"), threading.Event()
-
-        def child():
-            assert open_files() == []
-
-        def lock_and_release():
-            while not done.is_set():
-                with other:
-                    pass
-
-        with machine_lock():
-            waiting = in_thread(lock_and_release)
-            try:
-                assert all(fork(child) for _ in range(20))
-            finally:
-                done.set()
-        waiting.result(PATIENCE)
+    def test_no_step_begins_during_a_fork_whose_child_would_have_its_file_open(self, in_thread):
+        table = MachineLocks("test")
+        table.before_fork()
+        acquiring = in_thread(Lock(table, "a").acquire)
+        with pytest.raises(TimeoutError):
+            acquiring.result(0.05)
+        table.after_fork(in_child=False)
+        assert acquiring.result(PATIENCE)
 
 
 HOLDER = """

@@ -1,12 +1,14 @@
 """Keyed timers, broadcasts and periodic jobs."""
 
 import threading
+from contextlib import suppress
 from math import inf, nan
 
 import pytest
 
 from tests.waiting import PATIENCE, until
 from wheelcache import ManualClock, WheelClosed
+from wheelcache.runtime.worker_pool import WorkerPool
 from wheelcache.timers import STOP, Timers
 
 
@@ -80,6 +82,25 @@ class TestTimers:
         timers.drain(lambda key, value: 1 / 0)
         for key in "abxy":
             assert until(lambda key=key: f"The timer of {key!r} raised" in caplog.text)
+
+    @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+    def test_a_timer_that_cannot_be_executed_loses_no_other_that_is_due(
+        self, timers, clock, fired, monkeypatch, caplog, error
+    ):
+        submit = WorkerPool.submit
+
+        def fail(*_, **options):
+            monkeypatch.setattr(WorkerPool, "submit", submit)
+            raise error
+
+        monkeypatch.setattr(WorkerPool, "submit", fail)
+        for key in "ab":
+            timers.set_timer(key, 1, 1)
+        with suppress(KeyboardInterrupt):
+            clock.advance(1)
+        clock.advance(1)
+        assert len(fired.wait(1)) == 1
+        assert ("found no thread to run on" in caplog.text) is (error is RuntimeError)
 
 
 class TestEvents:
