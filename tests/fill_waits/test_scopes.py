@@ -7,25 +7,6 @@ from tests.fill_waits.callers import LONG, MISS, aget_or_lease, get_or_lease
 from tests.waiting import PATIENCE, auntil_waiting
 
 
-def ask(cache, key="k"):
-    """Return what a task receives that may wait."""
-    return asyncio.create_task(aget_or_lease(cache, key, MISS, wait=LONG))
-
-
-async def hold(cache, then):
-    """Start a task that has the lease on "k" until the event ``then``."""
-    held = asyncio.Event()
-
-    async def request():
-        assert await aget_or_lease(cache, "k", MISS, wait=LONG) == MISS
-        held.set()
-        await then.wait()
-
-    task = asyncio.create_task(request())
-    await held.wait()
-    return task
-
-
 def run(main, *args):
     async def in_time():
         async with asyncio.timeout(PATIENCE):
@@ -35,23 +16,6 @@ def run(main, *args):
 
 
 # Parents and children.
-
-
-def test_sibling_tasks_have_leases_of_their_own_though_their_parent_had_one_before(cache):
-    async def main():
-        await aget_or_lease(cache, "parent's", wait=LONG)
-        cache.set("parent's", 1)
-        done = asyncio.Event()
-        holder = await hold(cache, then=done)
-        other = ask(cache)
-        await auntil_waiting()
-        # Nor does the parent act for its children.
-        assert not is_leased(cache, "k")
-        done.set()
-        assert await other == MISS
-        await holder
-
-    run(main)
 
 
 def test_a_child_task_acts_for_the_tasks_that_started_it(cache, callers):

@@ -47,8 +47,9 @@ def both(request, adapter, tmp_path):
 def test_two_processes_have_the_same_entries(both):
     for one, other in (both, both[::-1]):
         one.clear()
-        one.set("k", {"a": [1]})
-        assert other.get("k") == {"a": [1]}
+        for value in ({"a": [1]}, "\ud800", 2**63, -(2**63) - 1, True, b"b"):
+            one.set("k", value)
+            assert repr(other.get("k")) == repr(value)
         assert not other.add("k", 1)
         assert other.delete("k")
         assert one.get("k") is None
