@@ -3,6 +3,7 @@
 ``tests/backends`` tests the calls of each backend.
 """
 
+import os
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -84,7 +85,7 @@ def test_a_location_without_a_folder_around_it_is_an_error_that_names_both(adapt
         adapter.at(tmp_path / "missing" / "cache")
 
 
-def test_a_location_that_is_no_private_folder_is_an_error(adapter, tmp_path):
+def test_a_location_that_is_no_private_folder_is_an_error(adapter, tmp_path, monkeypatch):
     (tmp_path / "open").mkdir(mode=0o755)
     (tmp_path / "file").touch(mode=0o600)
     (tmp_path / "private").mkdir(mode=0o700)
@@ -94,6 +95,10 @@ def test_a_location_that_is_no_private_folder_is_an_error(adapter, tmp_path):
         with pytest.raises(adapter.refused, match=f"/{name} must be .*{fault}"):
             adapter.at(tmp_path / name)
     adapter.at(tmp_path / "private")
+    # A server may load the site as another user than that of its workers.
+    user = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: user + 1)
+    adapter.at(tmp_path / "open")
 
 
 @pytest.mark.parametrize(("version", "is_refused"), [((3, 31, 9), True), ((3, 32, 0), False)])

@@ -3,6 +3,7 @@
 import pytest
 
 from wheelcache.engine import cache_parts
+from wheelcache.host_cache import host_core
 
 MIB = 1 << 20
 EIGHTH = "x" * (MIB // 8 - 200)
@@ -50,6 +51,14 @@ def test_a_tag_may_have_any_characters(cache, tag):
     assert cache.get("k") is None
 
 
+def test_two_processes_may_write_in_the_same_nanosecond(view, monkeypatch):
+    now = host_core.moment()
+    monkeypatch.setattr(host_core, "moment", lambda: now)
+    caches = view(), view()
+    assert [cache.set(key, 1) for cache, key in zip(caches, "ab", strict=True)] == [True, True]
+    assert caches[0].get_many(["a", "b"]) == {"a": 1, "b": 1}
+
+
 # Walks.
 
 
@@ -79,6 +88,15 @@ def test_the_keys_of_a_large_cache_are_those_that_are_fresh_in_the_order_of_use(
     fresh = [f"{number}" for number in range(5_000) if number % 5]
     assert cache.keys() == fresh
     assert cache.engine.core().keys(3) == fresh[-3:]
+
+
+def test_a_walk_may_begin_within_the_entries(cache):
+    keys = [f"{number}" for number in range(100)]
+    for key in keys:
+        cache.set(key, 1)
+    found = cache.engine.core().scan(start=0.5).keys(100)
+    assert 0 < len(found) < 100
+    assert found == keys[-len(found) :]
 
 
 # Bounds.

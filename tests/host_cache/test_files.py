@@ -1,6 +1,7 @@
 """Files that are removed, replaced, damaged or too large: all processes go on with a new file, with one event."""
 
 import os
+import sqlite3
 import subprocess
 from contextlib import suppress
 from shutil import rmtree
@@ -10,7 +11,7 @@ import pytest
 from tests.host_cache.workers import damage, database, make_cache
 from tests.waiting import join, start, until
 from wheelcache.django_backend import HostCache
-from wheelcache.host_cache import host_file, place
+from wheelcache.host_cache import host_core, host_file, place
 from wheelcache.runtime.private_files import locked_file
 
 TICK = 1
@@ -54,6 +55,14 @@ def test_a_damaged_file_is_replaced_with_one_event(view, folder, caplog):
     assert database(folder) != before
     (event,) = events(caplog)
     assert event.startswith("The host cache 'default' begins with a new file, without entries: ")
+
+
+def test_an_error_that_a_new_file_does_not_end_reaches_the_caller(view, folder, monkeypatch):
+    cache = view()
+    monkeypatch.setattr(host_core.sql, "FIND", "SELECT unknown FROM entries")
+    with pytest.raises(sqlite3.OperationalError, match="no such column"):
+        cache.get("key")
+    assert len([*folder.glob("*.sqlite3")]) == 1
 
 
 def test_after_a_restart_of_the_machine_or_with_other_tables_the_cache_begins_empty(view, folder, monkeypatch):

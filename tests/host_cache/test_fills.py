@@ -4,6 +4,7 @@ from threading import Event
 
 import pytest
 
+from tests.host_cache.workers import damage
 from tests.waiting import PATIENCE, join, start
 from wheelcache.engine.write_watcher import WriteMoments
 from wheelcache.host_cache import host_core, host_file, write_moments
@@ -132,6 +133,15 @@ def test_no_value_is_stored_during_a_commit_and_the_end_of_one_leaves_the_marks_
     assert not is_stored(tags=["tag"])
     end_first()
     assert is_stored(tags=["tag"])
+
+
+def test_no_value_is_stored_during_a_commit_whose_marks_were_in_a_file_that_is_damaged(begin, is_stored, view, folder):
+    end = begin(["key"])
+    damage(folder)
+    assert view().get("key") is None
+    assert not is_stored()
+    end()
+    assert is_stored()
 
 
 def test_a_value_whose_computation_began_during_a_commit_of_all_keys_is_not_stored_after_it(begin, is_stored):

@@ -285,14 +285,16 @@ class TestProcesses:
         assert process.stdout.readline() == "released\n"
         assert lock.acquire(blocking=False)
 
-    def test_the_lock_of_a_killed_process_is_free_and_the_next_process_removes_its_file(self, holder, files):
+    def test_the_lock_of_a_killed_process_is_free_and_the_next_process_removes_its_file(self, holder, files, tmp_path):
         process, lock = holder(), machine_lock()
         assert not lock.acquire(blocking=False)
         process.kill()
         process.wait(PATIENCE)
         assert not lock.locked()
-        before = files()
+        before, (step,) = files(), tmp_path.glob("*.locks/step")
+        number = step.stat().st_ino
         assert Lock(MachineLocks("test"), "b").acquire()
+        assert step.stat().st_ino == number, "otherwise two processes would take steps at the same time"
         assert len(before) == len(files() - before) == len(files()) == 1
         assert lock.acquire(blocking=False)
 

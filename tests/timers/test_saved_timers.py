@@ -161,6 +161,13 @@ class TestReading:
         assert warning.endswith(f"; it is kept as {path}.refused.")
         assert [each.name for each in path.parent.iterdir()] == ["timers.refused"]
 
+    @pytest.mark.parametrize("make_path", [os.mkfifo, lambda path: path.symlink_to("elsewhere")], ids=["pipe", "link"])
+    def test_a_path_that_is_no_file_is_not_loaded_and_stays(self, timers, path, warnings, make_path):
+        make_path(path)
+        assert timers.load(path) == 0
+        assert [each.name for each in path.parent.iterdir()] == ["timers"]
+        assert len(warnings()) == 1
+
     @pytest.mark.parametrize(
         ("saved", "asked"),
         [("s3cret", None), ("s3cret", "s3cret\0"), ("s3cret", b"s3cret\0\0"), ("s3cret", b"S3cret"), (None, b"\0")],

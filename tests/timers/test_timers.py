@@ -2,6 +2,7 @@
 
 import threading
 from contextlib import suppress
+from contextvars import Context, ContextVar
 from math import inf, nan
 
 import pytest
@@ -30,6 +31,13 @@ class TestTimers:
             timers.set_timer(key, 1, 1)
         clock.advance(1)
         assert until(lambda: len(met) == 4)
+
+    def test_a_timer_does_not_act_for_the_code_that_set_it(self, make, clock):
+        variable, seen = ContextVar("variable", default="unset"), []
+        timers = make(execute=lambda key, value: seen.append(variable.get()))
+        timers.set_timer("a", 1, 1)
+        Context().run(lambda: (variable.set("set"), clock.advance(1)))
+        assert until(lambda: seen == ["unset"])
 
     def test_a_timer_that_is_due_before_its_tick_can_be_moved_replaced_and_removed(self, timers, clock, fired):
         for key in "abcd":
@@ -111,8 +119,10 @@ class TestEvents:
         clock.advance(3.9)
         assert not event.is_set()
         clock.advance(0.1)
-        assert event.is_set()
+        assert event.wait()
         assert timers.after(3.5) is not event
+        event.clear()
+        assert not event.wait(-1)
 
     @pytest.mark.parametrize("interval", [0.1, 0.3, 1 / 3, 0.7])
     def test_a_thread_that_shares_an_event_waits_one_interval_too_long_at_most(self, make, interval):
