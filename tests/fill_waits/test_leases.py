@@ -128,7 +128,6 @@ LOADERS = {
     "get_or_load": lambda cache, loader: cache.get_or_load("loaded", loader),
     "with a timeout": lambda cache, loader: cache.get_or_load("loaded", loader, timeout=LONG),
     "in another one": lambda cache, loader: cache.get_or_load("loaded", lambda: cache.get_or_load("inner", loader)),
-    "memoize": lambda cache, loader: cache.memoize()(loader)(),
     "aget_or_load": lambda cache, loader: asyncio.run(cache.aget_or_load("loaded", loader)),
 }
 

@@ -277,14 +277,6 @@ def go_on(process):
 
 
 class TestProcesses:
-    def test_a_lock_of_the_machine_excludes_other_processes(self, holder):
-        process, lock = holder(), machine_lock()
-        assert lock.locked()
-        assert not lock.acquire(blocking=False)
-        go_on(process)
-        assert process.stdout.readline() == "released\n"
-        assert lock.acquire(blocking=False)
-
     def test_the_lock_of_a_killed_process_is_free_and_the_next_process_removes_its_file(self, holder, files, tmp_path):
         process, lock = holder(), machine_lock()
         assert not lock.acquire(blocking=False)

@@ -34,30 +34,16 @@ def wait_for_new(cache, in_thread, ask=None):
     assert asking.result(PATIENCE) == NEW
 
 
-REFUSED = [
-    {"grace": {"page:": 5}},
-    {"grace": 5, "fill_wait": 0},
-    {"grace": {"page:": 5}, "fill_wait": {"other:": 5}},
-    {"grace": {"page:": 5}, "fill_wait": {"": 0, "page:": 0, "other": 5}},
-]
-ACCEPTED = [
-    {"grace": 0, "fill_wait": 0},
-    {"grace": 5},
-    {"grace": {"pages": 5}},
-    {"grace": {"a": 0}, "fill_wait": {"b": 5}},
-    {"grace": 5, "fill_wait": {"page:": 5}},
-    {"grace": {"page:": 5}, "fill_wait": 5},
-]
-
-
 def test_grace_needs_a_fill_wait_for_some_of_its_keys(adapter, make):
-    for options in REFUSED:
+    page = {"page:": 5}
+    for grace, wait in ((page, {}), (5, 0), (page, {"other:": 5}), (page, {"": 0, "page:": 0, "other": 5})):
         with pytest.raises(adapter.refused) as refused:
-            make(**options)
+            make(grace=grace, fill_wait=wait)
         assert f"{adapter.spelled('grace')}" in str(refused.value)
         assert f"needs {adapter.spelled('fill_wait')}" in str(refused.value)
-    for options in ACCEPTED:
-        make(**options)
+    make(grace={"pages": 5})
+    for grace, wait in ((0, 0), ({"a": 0}, {"b": 5}), (5, page), (page, 5)):
+        make(grace=grace, fill_wait=wait)
 
 
 def test_the_longest_prefix_of_a_key_decides_and_keys_without_a_wait_have_no_grace(make, clock, in_thread):
