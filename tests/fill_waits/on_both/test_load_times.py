@@ -48,12 +48,3 @@ def test_a_set_without_a_miss_a_second_set_and_one_by_another_thread_or_request_
     cache.end_request()
     cache.set("missed-before", 1)
     assert loads(cache)[0] == 1
-
-
-def test_misses_that_no_set_follows_are_forgotten(make):
-    cache = make()
-    for number in range(5000):
-        cache.get(f"missed-{number}")
-    cache.set("missed-0", 1)
-    cache.set("missed-4999", 1)
-    assert loads(cache)[0] == 1
