@@ -6,10 +6,10 @@ from itertools import count
 import pytest
 
 from tests.caches import is_leased
-from tests.fill_waits.callers import LONG, MISS, get_or_lease, line_up
+from tests.fill_waits.callers import LONG, MISS, Caller, get_or_lease, line_up
 from tests.runtime.forks import fork
 from tests.runtime.interruptions import Delivery, compiled_core, quiet
-from tests.waiting import PATIENCE, start, until, until_waiting, waiting
+from tests.waiting import PATIENCE, until, until_waiting, waiting
 from wheelcache import Cache
 from wheelcache.fill_waits.leased_reads import LeasedReads
 from wheelcache.runtime.request_scope import end_request
@@ -50,15 +50,15 @@ def test_a_child_of_a_fork_has_no_lease_and_no_waiter_of_its_parent(cache, calle
     get_or_lease(cache, "mine", wait=LONG)
 
     def child():
+        # It waits, as a caller without leases.
+        other = Caller(cache)
+        assert other.gets("new") == MISS
+        other.submit(lambda: (until_waiting(), cache.set("new", 1)))
+        assert get_or_lease(cache, "new", wait=LONG) == 1
+        other.ends()
         assert not is_leased(cache, "mine")
         assert get_or_lease(cache, "theirs", MISS, wait=LONG) == MISS
         assert is_leased(cache, "theirs")
-        got = []
-        waiting = start(lambda: got.append(get_or_lease(cache, "theirs", wait=LONG)))
-        until_waiting()
-        cache.set("theirs", 1)
-        waiting.join()
-        assert got == [1]
 
     assert fork(child)
     assert is_leased(cache, "mine")

@@ -144,6 +144,14 @@ def test_no_value_is_stored_during_a_commit_whose_marks_were_in_a_file_that_is_d
     assert is_stored()
 
 
+def test_marks_that_are_forgotten_let_no_value_be_stored_that_was_outdated_after_them(
+    begin, is_stored, view, monkeypatch
+):
+    monkeypatch.setattr(write_moments, "MARKED", 0)
+    begin(["of a killed process"])
+    assert not is_stored(lambda: (view().engine.core().outdate_fills(), begin(["another"])()))
+
+
 def test_a_value_whose_computation_began_during_a_commit_of_all_keys_is_not_stored_after_it(begin, is_stored):
     assert not is_stored(begin([], covers_all=True))
     assert is_stored()

@@ -37,11 +37,6 @@ def forking(worker):
     return start
 
 
-def test_a_process_that_only_makes_the_cache_opens_nothing(worker, folder):
-    assert worker()("(repr(cache.name), threading.active_count())") == ("'default'", 1)
-    assert not folder.exists()
-
-
 def test_parent_and_child_see_each_others_writes_by_connections_of_their_own(forking):
     parent = forking()
     parent("cache.set(1, 'of parent')")
