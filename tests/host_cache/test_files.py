@@ -65,11 +65,9 @@ def test_an_error_that_a_new_file_does_not_end_reaches_the_caller(view, folder, 
     assert len([*folder.glob("*.sqlite3")]) == 1
 
 
-def test_after_a_restart_of_the_machine_or_with_other_tables_the_cache_begins_empty(
-    view, folder, tmp_path, monkeypatch
-):
+def test_after_a_restart_of_the_machine_or_with_other_tables_the_cache_begins_empty(view, folder, monkeypatch):
     view().set("key", "old")
-    boot = tmp_path / "boot_id"
+    boot = folder.with_name("boot")
     boot.write_text("fca4d577-6a5c-4e5f-9d2e-0d6a40a1b3c5\n")
     for name, value in (("BOOT_ID", boot), ("FORMAT", 7)):
         monkeypatch.setattr(place, name, value)
