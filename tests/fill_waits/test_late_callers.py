@@ -79,9 +79,9 @@ WRITES = {
     [pytest.param(fill, marks=pytest.mark.compiled if fill == "set_many" else ()) for fill in FILLS],
 )
 def test_a_caller_that_comes_after_a_write_gets_no_value_that_was_stored_before_it(
-    cache, clock, stop, thread_callers, fill, write
+    cache, clock, stop, callers, fill, write
 ):
-    holder, early, late, later = thread_callers
+    holder, early, late, later = callers
     (asked_before,) = line_up("k", holder, early)
     filling = holder.submit(FILLS[fill], cache)
     assert stop.reached.wait(PATIENCE)

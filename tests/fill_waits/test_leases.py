@@ -4,13 +4,13 @@
 """
 
 import asyncio
-import threading
+from contextvars import Context
 
 import pytest
 
 from tests.caches import is_leased
-from tests.fill_waits.callers import LONG, MISS, SHORT, get_or_lease, in_a_thread, is_free, line_up
-from tests.waiting import PATIENCE, until, until_waiting
+from tests.fill_waits.callers import LONG, MISS, SHORT, aget_or_lease, get_or_lease, is_free, line_up
+from tests.waiting import PATIENCE, auntil_waiting, until, until_waiting
 from wheelcache import CacheClosed
 from wheelcache.fill_waits.fill_turns import MAX_UNFILLED
 from wheelcache.fill_waits.leased_reads import LeasedReads
@@ -26,8 +26,8 @@ OVERTAKING = {
 
 
 @pytest.mark.parametrize("overtake", OVERTAKING.values(), ids=OVERTAKING)
-def test_a_value_that_was_read_elsewhere_before_a_write_reaches_no_waiter(cache, thread_callers, overtake):
-    holder, waiter, another, _ = thread_callers
+def test_a_value_that_was_read_elsewhere_before_a_write_reaches_no_waiter(cache, callers, overtake):
+    holder, waiter, another, _ = callers
     (asked,) = line_up("k", holder, waiter)
     fill = holder.does(LeasedReads(cache.engine).fill, "k")
     another.does(overtake, cache)
@@ -43,14 +43,14 @@ def test_a_value_that_was_read_elsewhere_before_a_write_reaches_no_waiter(cache,
 
 def test_a_delete_by_the_holder_gives_up_its_lease(cache):
     get_or_lease(cache, "k", wait=LONG)
-    in_a_thread(cache.delete, "k")
+    Context().run(cache.delete, "k")
     assert is_leased(cache, "k")
     cache.delete("k")
     assert not is_leased(cache, "k")
 
 
-def test_a_key_whose_leases_ended_twice_without_a_value_is_not_waited_for_until_it_gets_one(cache, thread_callers):
-    holder, *others = thread_callers
+def test_a_key_whose_leases_ended_twice_without_a_value_is_not_waited_for_until_it_gets_one(cache, callers):
+    holder, *others = callers
     line_up("flag", holder)
     holder.does(end_request)
     # Once is no habit yet.
@@ -60,18 +60,18 @@ def test_a_key_whose_leases_ended_twice_without_a_value_is_not_waited_for_until_
     for caller in others:
         caller.does(end_request)
     # All of them compute it.
-    assert [caller.gets("flag") for caller in thread_callers] == [MISS] * 4
+    assert [caller.gets("flag") for caller in callers] == [MISS] * 4
     holder.does(cache.set, "flag", "it")
-    for caller in thread_callers:
+    for caller in callers:
         caller.does(end_request)
-    in_a_thread(cache.delete, "flag")
+    Context().run(cache.delete, "flag")
     asked = line_up("flag", holder, *others)
     holder.does(cache.set, "flag", "new")
     assert [each.result(PATIENCE) for each in asked] == ["new"] * 3
 
 
-def test_keys_that_a_stranger_chooses_do_not_keep_callers_from_waiting_and_are_forgotten(cache, thread_callers):
-    holder, other, stranger, _ = thread_callers
+def test_keys_that_a_stranger_chooses_do_not_keep_callers_from_waiting_and_are_forgotten(cache, callers):
+    holder, other, stranger, _ = callers
 
     def never_set(*keys):
         for key in keys:
@@ -104,12 +104,6 @@ def test_a_clear_gives_up_the_leases_that_its_caller_has_in_that_cache(make, cac
     assert other.gets("k") == MISS
 
 
-@pytest.mark.parametrize("wait", [0, -1, float("nan"), float("inf"), None, "1", True])
-def test_a_wrong_wait_is_named(cache, wait):
-    with pytest.raises((TypeError, ValueError), match="wait must be a number of seconds > 0, not"):
-        get_or_lease(cache, "k", wait=wait)
-
-
 # Callers that others may be waiting for do not wait.
 
 
@@ -128,14 +122,13 @@ LOADERS = {
     "get_or_load": lambda cache, loader: cache.get_or_load("loaded", loader),
     "with a timeout": lambda cache, loader: cache.get_or_load("loaded", loader, timeout=LONG),
     "in another one": lambda cache, loader: cache.get_or_load("loaded", lambda: cache.get_or_load("inner", loader)),
-    "memoize": lambda cache, loader: cache.memoize()(loader)(),
     "aget_or_load": lambda cache, loader: asyncio.run(cache.aget_or_load("loaded", loader)),
 }
 
 
 @pytest.mark.parametrize("load", LOADERS.values(), ids=LOADERS)
-def test_code_inside_a_loader_never_waits(cache, thread_callers, load):
-    holder, loading, *_ = thread_callers
+def test_code_inside_a_loader_never_waits(cache, callers, load):
+    holder, loading, *_ = callers
     holder.gets("k")
     assert loading.does(load, cache, lambda: get_or_lease(cache, "k", MISS, wait=LONG)) == MISS
     # After it, the thread waits again.
@@ -185,45 +178,32 @@ def test_hits_misses_and_coalesced_are_exact(cache, callers):
 def test_waiters_of_a_cache_that_is_closed_get_an_error(cache, callers):
     asked = line_up("k", *callers)
     cache.close()
-    assert [type(each.exception(PATIENCE)) for each in asked] == [CacheClosed] * 5
-
-
-@pytest.fixture
-def stop_the_loop(running_loop):
-    """Call to stop the loop of the tasks, until the returned function is called."""
-
-    def stop():
-        stopped, go = threading.Event(), threading.Event()
-        running_loop.call_soon_threadsafe(lambda: (stopped.set(), go.wait(PATIENCE)))
-        assert stopped.wait(PATIENCE)
-        return go.set
-
-    return stop
+    assert [type(each.exception(PATIENCE)) for each in asked] == [CacheClosed] * 3
 
 
 @pytest.mark.parametrize(("outcome", "expected"), [("lease", MISS), ("value", "it"), ("next lease", "it")])
-def test_a_task_that_is_cancelled_before_it_ran_with_what_it_waited_for(
-    cache, make_caller, thread_callers, stop_the_loop, outcome, expected
-):
+def test_a_task_that_is_cancelled_before_it_ran_with_what_it_waited_for(cache, callers, outcome, expected):
     """A lease it passes on, a value it takes from no other, a later lease it does not disturb."""
-    holder, heir, *_ = thread_callers
-    tasks = [make_caller("tasks") for _ in range(2)]
-    asked = line_up("k", holder, tasks[0])
-    asked.append(tasks[1].asks("k"))
-    until_waiting(2)
-    go_on = stop_the_loop()
-    if outcome == "lease":
-        holder.does(end_request)
-    else:
-        holder.does(cache.set, "k", "it")
-    if outcome == "next lease":
-        cache.delete("k")
-        assert heir.gets("k") == MISS
-    tasks[0].cancel()
-    go_on()
-    assert isinstance(asked[0].exception(PATIENCE), asyncio.CancelledError)
-    assert asked[1].result(PATIENCE) == expected
+    holder, heir, *_ = callers
+    assert holder.gets("k") == MISS
+
+    async def main():
+        tasks = [asyncio.create_task(aget_or_lease(cache, "k", MISS, wait=LONG)) for _ in range(2)]
+        await auntil_waiting(2)
+        # The loop does not run meanwhile.
+        if outcome == "lease":
+            holder.does(end_request)
+        else:
+            holder.does(cache.set, "k", "it")
+        if outcome == "next lease":
+            cache.delete("k")
+            assert heir.gets("k") == MISS
+        tasks[0].cancel()
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    cancelled, found = asyncio.run(main())
+    assert isinstance(cancelled, asyncio.CancelledError)
+    assert found == expected
     assert heir.does(is_leased, cache, "k") is (outcome == "next lease")
-    for caller in (tasks[1], heir):
-        caller.does(end_request)
+    heir.does(end_request)
     assert is_free(cache, "k")

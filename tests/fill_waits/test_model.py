@@ -3,10 +3,11 @@
 import asyncio
 from collections import Counter
 from contextvars import Context
+from typing import NamedTuple
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tests.caches import is_leased
 from tests.fill_waits.callers import aget_or_lease, get_or_lease
@@ -65,31 +66,29 @@ class Caller:
                 self.outcome = "cancelled"
 
 
-class Held:
+class Held(NamedTuple):
     """The model of a lease."""
 
-    def __init__(self, which, until, waiting):
-        self.which = which
-        self.until = until
-        self.waiting = waiting
+    which: int
+    until: float
+    waiting: list
 
 
-class Waiting:
+class Waiting(NamedTuple):
     """The model of a waiter."""
 
-    def __init__(self, which, key, now, wait):
-        self.which = which
-        self.key = key
-        self.wait = wait
-        self.deadline = now + wait
+    which: int
+    key: str
+    wait: float
+    deadline: float
 
 
 class LeasesAgainstAModel(RuleBasedStateMachine):
     """The model: for each key the caller that has the lease, until when, which callers wait, in order, until when there
     is an old value, and how many leases in a row ended without a value."""
 
-    @initialize()
-    def make(self):
+    def __init__(self):
+        super().__init__()
         self.clock = ManualClock()
         self.loop = ManualLoop(self.clock)
         self.cache = Cache(clock=self.clock)
@@ -100,16 +99,13 @@ class LeasesAgainstAModel(RuleBasedStateMachine):
         self.unfilled = Counter()
 
     def teardown(self):
-        if hasattr(self, "loop"):
+        for _ in range(2):
             for caller in self.callers:
                 caller.task.cancel()
                 caller.calls.put_nowait(None)
             self.loop.settle()
-            for caller in self.callers:
-                caller.task.cancel()
-            self.loop.settle()
-            self.loop.close()
-            self.cache.close()
+        self.loop.close()
+        self.cache.close()
 
     def does(self, which, call):
         self.callers[which].calls.put_nowait(call)
@@ -147,15 +143,13 @@ class LeasesAgainstAModel(RuleBasedStateMachine):
         if which in self.waiting:
             return
         is_holder = bool(self.leases_of(which))
-        if may_wait:
-            found = self.does(which, lambda: aget_or_lease(self.cache, key, MISS, wait=wait, grace=GRACE))
-        else:
-            found = self.does(which, lambda: get_or_lease(self.cache, key, MISS, wait=wait, grace=GRACE))
+        get = aget_or_lease if may_wait else get_or_lease
+        found = self.does(which, lambda: get(self.cache, key, MISS, wait=wait, grace=GRACE))
         if key in self.held and self.held[key].which != which and self.old.get(key, 0) > self.clock():
             assert found == "old"
         elif key in self.held and self.unfilled[key] < 2 and may_wait and not is_holder:
             assert found is None
-            self.waiting[which] = Waiting(which, key, self.clock(), wait)
+            self.waiting[which] = Waiting(which, key, wait, self.clock() + wait)
             self.held[key].waiting.append(self.waiting[which])
         else:
             assert found == MISS
@@ -264,7 +258,7 @@ class LeasesAgainstAModel(RuleBasedStateMachine):
     @invariant()
     def they_agree(self):
         """On the callers that wait, and the leases in force."""
-        for which in range(CALLERS if hasattr(self, "loop") else 0):
+        for which in range(CALLERS):
             if which in self.waiting:
                 assert self.callers[which].outcome is None
                 assert not self.leases_of(which)

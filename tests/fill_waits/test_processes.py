@@ -1,51 +1,18 @@
-"""Leases at signals and other exceptions, and forks."""
+"""Leases at asynchronous exceptions, and forks."""
 
-import signal
-import threading
 from contextvars import Context
 from itertools import count
 
 import pytest
 
 from tests.caches import is_leased
-from tests.fill_waits.callers import LONG, MISS, get_or_lease, line_up
+from tests.fill_waits.callers import LONG, MISS, Caller, get_or_lease, line_up
 from tests.runtime.forks import fork
 from tests.runtime.interruptions import Delivery, compiled_core, quiet
-from tests.waiting import PATIENCE, start, until, until_waiting, waiting
+from tests.waiting import PATIENCE, until, until_waiting, waiting
 from wheelcache import Cache
 from wheelcache.fill_waits.leased_reads import LeasedReads
 from wheelcache.runtime.request_scope import end_request
-
-
-class Interrupted(BaseException):
-    pass
-
-
-def test_a_waiter_that_is_interrupted_by_a_signal_leaves_and_is_handed_no_lease(cache, thread_callers):
-    holder, helper, other, *_ = thread_callers
-    holder.gets("k")
-
-    def handler(*_):
-        raise Interrupted
-
-    def interrupt():
-        until_waiting()
-        signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
-
-    before = signal.signal(signal.SIGUSR1, handler)
-    try:
-        interrupting = helper.submit(interrupt)
-        with pytest.raises(Interrupted):
-            get_or_lease(cache, "k", wait=LONG)
-        interrupting.result(PATIENCE)
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-    asked = other.asks("k")
-    until_waiting()
-    holder.does(end_request)
-    assert asked.result(PATIENCE) == MISS
-    assert not is_leased(cache, "k")
-
 
 FILLING = {
     "set": lambda cache: cache.set("k", 7),
@@ -78,20 +45,20 @@ def test_an_exception_at_any_point_of_a_call_leaves_no_caller_waiting_past_its_t
     assert target > 5
 
 
-def test_a_child_of_a_fork_has_no_lease_and_no_waiter_of_its_parent(cache, thread_callers):
-    (asked,) = line_up("theirs", *thread_callers[:2])
+def test_a_child_of_a_fork_has_no_lease_and_no_waiter_of_its_parent(cache, callers):
+    (asked,) = line_up("theirs", *callers[:2])
     get_or_lease(cache, "mine", wait=LONG)
 
     def child():
+        # It waits, as a caller without leases.
+        other = Caller(cache)
+        assert other.gets("new") == MISS
+        other.submit(lambda: (until_waiting(), cache.set("new", 1)))
+        assert get_or_lease(cache, "new", wait=LONG) == 1
+        other.ends()
         assert not is_leased(cache, "mine")
         assert get_or_lease(cache, "theirs", MISS, wait=LONG) == MISS
         assert is_leased(cache, "theirs")
-        got = []
-        waiting = start(lambda: got.append(get_or_lease(cache, "theirs", wait=LONG)))
-        until_waiting()
-        cache.set("theirs", 1)
-        waiting.join()
-        assert got == [1]
 
     assert fork(child)
     assert is_leased(cache, "mine")

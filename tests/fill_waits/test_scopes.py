@@ -7,25 +7,6 @@ from tests.fill_waits.callers import LONG, MISS, aget_or_lease, get_or_lease
 from tests.waiting import PATIENCE, auntil_waiting
 
 
-def ask(cache, key="k"):
-    """Return what a task receives that may wait."""
-    return asyncio.create_task(aget_or_lease(cache, key, MISS, wait=LONG))
-
-
-async def hold(cache, then):
-    """Start a task that has the lease on "k" until the event ``then``."""
-    held = asyncio.Event()
-
-    async def request():
-        assert await aget_or_lease(cache, "k", MISS, wait=LONG) == MISS
-        held.set()
-        await then.wait()
-
-    task = asyncio.create_task(request())
-    await held.wait()
-    return task
-
-
 def run(main, *args):
     async def in_time():
         async with asyncio.timeout(PATIENCE):
@@ -37,28 +18,11 @@ def run(main, *args):
 # Parents and children.
 
 
-def test_sibling_tasks_have_leases_of_their_own_though_their_parent_had_one_before(cache):
-    async def main():
-        await aget_or_lease(cache, "parent's", wait=LONG)
-        cache.set("parent's", 1)
-        done = asyncio.Event()
-        holder = await hold(cache, then=done)
-        other = ask(cache)
-        await auntil_waiting()
-        # Nor does the parent act for its children.
-        assert not is_leased(cache, "k")
-        done.set()
-        assert await other == MISS
-        await holder
-
-    run(main)
-
-
-def test_a_child_task_acts_for_the_tasks_that_started_it(cache, thread_callers):
+def test_a_child_task_acts_for_the_tasks_that_started_it(cache, callers):
     async def main():
         for key in "kl":
             await aget_or_lease(cache, key, wait=LONG)
-        asked = thread_callers[0].asks("l")
+        asked = callers[0].asks("l")
         await auntil_waiting()
 
         async def child():
@@ -73,7 +37,7 @@ def test_a_child_task_acts_for_the_tasks_that_started_it(cache, thread_callers):
             cache.delete("k")
             cache.set("l", "it")
 
-        thread_callers[1].gets("theirs")
+        callers[1].gets("theirs")
         await asyncio.create_task(child())
         assert not is_leased(cache, "k")
         assert await asyncio.wrap_future(asked) == "it"
@@ -81,14 +45,11 @@ def test_a_child_task_acts_for_the_tasks_that_started_it(cache, thread_callers):
     run(main)
 
 
-# The end of a task, a loop, a context.
-
-
 # Blocking calls in the thread of an event loop, and threads that run code of a task.
 
 
-def test_a_sync_get_while_an_event_loop_runs_in_its_thread_never_waits(cache, thread_callers):
-    thread_callers[0].gets("k")
+def test_a_sync_get_while_an_event_loop_runs_in_its_thread_never_waits(cache, callers):
+    callers[0].gets("k")
 
     async def main():
         assert get_or_lease(cache, "k", MISS, wait=LONG) == MISS
@@ -99,8 +60,8 @@ def test_a_sync_get_while_an_event_loop_runs_in_its_thread_never_waits(cache, th
     run(main)
 
 
-def test_what_a_task_hands_to_a_thread_acts_for_the_task(cache, thread_callers):
-    other, another, *_ = thread_callers
+def test_what_a_task_hands_to_a_thread_acts_for_the_task(cache, callers):
+    other, another, *_ = callers
 
     async def main():
         await aget_or_lease(cache, "k", wait=LONG)

@@ -1,6 +1,6 @@
 import pytest
 
-from tests.host_cache.workers import Master, make_cache
+from tests.host_cache.workers import Worker, make_cache
 
 
 @pytest.fixture
@@ -14,14 +14,10 @@ def view(folder, clock, closed):
     return lambda **options: closed(make_cache(folder, **{"clock": clock, **options}))
 
 
-@pytest.fixture(scope="module")
-def master():
-    with Master() as running:
-        yield running
-
-
 @pytest.fixture
-def worker(master, folder):
+def worker(folder):
     """Start a worker process on the folder."""
-    yield lambda **options: master.start(folder, **options)
-    master.end_workers()
+    started = []
+    yield lambda **options: started.append(Worker(folder, options)) or started[-1]
+    for each in started:
+        each.kill()

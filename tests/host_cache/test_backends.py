@@ -3,6 +3,7 @@
 ``tests/backends`` tests the calls of each backend.
 """
 
+import os
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -12,9 +13,11 @@ from types import SimpleNamespace
 import flask
 import flask_caching
 import pytest
+from django.test import override_settings
 
 from tests.backends.adapter import names
 from tests.django_backend.configured import assert_warns_beside_options, assert_warns_of_one_store, host, warnings_for
+from tests.guests import needs
 from tests.host_cache.adapters import OnDjangoHost, OnFlaskHost
 from tests.host_cache.workers import make_cache
 from wheelcache.flask_backend import HostCache
@@ -22,7 +25,6 @@ from wheelcache.host_cache import place
 from wheelcache.host_cache.options import DJANGO_HOST
 from wheelcache.host_cache.place import file_system_of, folder_of
 from wheelcache.host_cache.place import test_process as process_name
-from wheelcache.runtime import private_files
 
 MIB = 1 << 20
 
@@ -46,8 +48,9 @@ def both(request, adapter, tmp_path):
 def test_two_processes_have_the_same_entries(both):
     for one, other in (both, both[::-1]):
         one.clear()
-        one.set("k", {"a": [1]})
-        assert other.get("k") == {"a": [1]}
+        for value in ({"a": [1]}, "\ud800", 2**63, -(2**63) - 1, True, b"b"):
+            one.set("k", value)
+            assert repr(other.get("k")) == repr(value)
         assert not other.add("k", 1)
         assert other.delete("k")
         assert one.get("k") is None
@@ -82,7 +85,7 @@ def test_a_location_without_a_folder_around_it_is_an_error_that_names_both(adapt
         adapter.at(tmp_path / "missing" / "cache")
 
 
-def test_a_location_that_is_no_private_folder_is_an_error(adapter, tmp_path):
+def test_a_location_that_is_no_private_folder_is_an_error(adapter, tmp_path, monkeypatch):
     (tmp_path / "open").mkdir(mode=0o755)
     (tmp_path / "file").touch(mode=0o600)
     (tmp_path / "private").mkdir(mode=0o700)
@@ -92,6 +95,10 @@ def test_a_location_that_is_no_private_folder_is_an_error(adapter, tmp_path):
         with pytest.raises(adapter.refused, match=f"/{name} must be .*{fault}"):
             adapter.at(tmp_path / name)
     adapter.at(tmp_path / "private")
+    # A server may load the site as another user than that of its workers.
+    user = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: user + 1)
+    adapter.at(tmp_path / "open")
 
 
 @pytest.mark.parametrize(("version", "is_refused"), [((3, 31, 9), True), ((3, 32, 0), False)])
@@ -141,14 +148,28 @@ def test_a_wrong_size_is_an_error_that_names_it(adapter, wrong):
     adapter.make(max_size=MIB)
 
 
-def test_nothing_is_created_before_the_first_use_which_may_be_a_read(adapter, tmp_path):
-    reader = adapter.at(tmp_path / "cache", figures_dir=str(tmp_path / "figures"))
+@pytest.mark.parametrize("has_figures", [False, pytest.param(True, marks=needs("watch"))])
+def test_nothing_is_created_before_the_first_use_which_may_be_a_read(adapter, tmp_path, has_figures):
+    reader = adapter.at(tmp_path / "cache", figures_dir=str(tmp_path / "figures") if has_figures else None)
     assert not (tmp_path / "cache").exists()
     adapter.at(tmp_path / "cache", max_size=MIB).set("key", "value")
     assert reader.get("key") == "value"
 
 
 # What only one framework has.
+
+
+SITES = [{"SECRET_KEY": "another"}, {"BASE_DIR": "/another"}, {"SETTINGS_MODULE": "another.settings"}]
+
+
+@pytest.mark.parametrize("another", SITES, ids=str)
+def test_two_sites_of_django_with_one_location_have_entries_of_their_own(another):
+    caches = [OnDjangoHost.make("sessions")]
+    with override_settings(**another):
+        caches.append(OnDjangoHost.make("sessions"))
+    caches.append(OnDjangoHost.make("sessions"))
+    caches[0].set("k", 1)
+    assert [cache.get("k") for cache in caches] == [1, None, 1]
 
 
 @pytest.mark.parametrize("given", [{}, {"location": "sessions"}])
@@ -254,12 +275,3 @@ def test_the_folders_of_ended_test_processes_are_removed_and_those_of_others_sta
             make_cache(folder).set("k", 1)
     assert folder_of(str(of_site), "", process_name(is_testing=True, number=2)) == next_own
     assert {*tmp_path.iterdir()} == {of_site, own, *similar}
-
-
-def test_without_shared_memory_the_folder_is_in_that_of_temporary_files(runtime_parent, monkeypatch):
-    monkeypatch.setattr(place, "runtime_directory", private_files.runtime_directory)
-    folder = folder_of("", "shop")
-    assert folder.parent == runtime_parent
-    assert folder != folder_of("", "another shop")
-    make_cache(folder).set("k", 1)
-    assert make_cache(folder).get("k") == 1

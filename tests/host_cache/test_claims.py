@@ -47,28 +47,21 @@ def test_a_load_waits_for_that_of_another_process_and_returns_its_value(holder, 
     assert waiter("cache.get_or_load('key', lambda: 8)") == 8
 
 
-def test_of_the_loads_that_wait_for_a_killed_process_one_computes_soon(holder, worker):
+def test_of_the_loads_that_wait_for_a_killed_process_one_computes_soon_though_its_child_lives(holder, worker):
     others = [worker() for _ in range(2)]
-    for number, each in enumerate(others):
-        each.begins(f"cache.get_or_load('key', lambda: f'{number} {{time.monotonic()}}')")
-    killed = time.monotonic()
-    holder.kill()
-    first, second = (each("result()") for each in others)
+    holder("in_child = os.fork() or (signal.alarm(50), os.kill(os.getpid(), signal.SIGSTOP))")
+    child = holder("in_child")
+    try:
+        for number, each in enumerate(others):
+            each.begins(f"cache.get_or_load('key', lambda: f'{number} {{time.monotonic()}}')")
+        killed = time.monotonic()
+        holder.kill()
+        first, second = (each("result()") for each in others)
+    finally:
+        others[0](f"os.kill({child}, signal.SIGKILL)")
     assert first == second
     # 0.001 s on an idle machine.
     assert float(first.split()[1]) - killed < 1
-
-
-def test_the_living_child_of_a_killed_process_keeps_no_claim(holder, worker):
-    waiter = worker()
-    holder("in_child = os.fork() or (signal.alarm(50), os.kill(os.getpid(), signal.SIGSTOP))")
-    try:
-        waiter.begins("cache.get_or_load('key', lambda: 8)")
-        child = holder("in_child")
-        holder.kill()
-        assert waiter("result()") == 8
-    finally:
-        waiter(f"os.kill({child}, signal.SIGKILL)")
 
 
 def test_the_child_of_a_loader_takes_no_claim_from_its_parent_and_ends_like_any_other_process(worker):
@@ -168,8 +161,13 @@ def test_a_greenlet_that_waits_for_another_process_blocks_no_other_one(view, fol
 # In one process.
 
 
-def test_keys_have_claims_of_their_own_and_a_wait_leaves_no_descriptor(folder):
-    first, second = (Claims(HostFile(lambda: Place(folder), sql.schema(1 << 20, 10), "", bool)) for _ in range(2))
+@pytest.fixture
+def two_processes(folder):
+    return [Claims(HostFile(lambda: Place(folder), sql.schema(1 << 20, 10), "", bool)) for _ in range(2)]
+
+
+def test_keys_have_claims_of_their_own_and_a_wait_leaves_no_descriptor(two_processes, folder):
+    first, second = two_processes
     assert [first.on(key).take() for key in ("a", "b", ("a",))] == [True] * 3
     waiting = second.on("a")
     assert not waiting.take()
@@ -189,17 +187,16 @@ def test_keys_have_claims_of_their_own_and_a_wait_leaves_no_descriptor(folder):
     second.close()
 
 
-@pytest.mark.parametrize("most", [1, 2])
-def test_at_most_so_many_threads_wait_for_claims(folder, monkeypatch, most):
-    monkeypatch.setattr(claims, "MOST_WAITING", most)
-    first, second = (Claims(HostFile(lambda: Place(folder), sql.schema(1 << 20, 10), "", bool)) for _ in range(2))
+def test_at_most_so_many_threads_wait_for_claims(two_processes, monkeypatch):
+    monkeypatch.setattr(claims, "MOST_WAITING", 2)
+    first, second = two_processes
     held = [first.on(number) for number in range(3)]
     assert all(each.take() for each in held)
     waiting = []
     for number in range(3):
         waiting.append(second.on(number).wait())
-        assert until(lambda number=number: len(second.waiting) == min(number + 1, most))
-    assert [alarm is not None for alarm in waiting] == [number < most for number in range(3)]
+        assert until(lambda number=number: len(second.waiting) == min(number + 1, 2))
+    assert waiting[2] is None
     for each in held:
         each.release()
-    assert all(alarm.wait(PATIENCE) for alarm in waiting if alarm)
+    assert all(alarm.wait(PATIENCE) for alarm in waiting[:2])

@@ -1,5 +1,7 @@
 """The ends of entries, the janitor that removes them, and the causes of misses."""
 
+from shutil import rmtree
+
 import pytest
 
 from tests.waiting import until
@@ -110,6 +112,17 @@ def test_of_several_processes_one_removes_expired_entries_and_another_one_does_s
     clock.advance(20)
     assert until(lambda: len(successor) == 0)
     assert successor.stats().removals["expired"] == 1
+
+
+def test_in_a_new_folder_one_of_the_processes_counts_the_entries_and_removes_expired_ones(view, folder, clock):
+    caches = view(), view()
+    for _ in range(2):
+        for cache in caches:
+            cache.set(f"{id(cache)}", 1)
+        clock.advance(2)
+        assert sorted(each.engine.core().own_part()[0] for each in caches) == [0, 2]
+        rmtree(folder)
+        clock.advance(2)
 
 
 # The causes of misses.

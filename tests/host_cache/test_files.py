@@ -1,6 +1,7 @@
 """Files that are removed, replaced, damaged or too large: all processes go on with a new file, with one event."""
 
 import os
+import sqlite3
 import subprocess
 from contextlib import suppress
 from shutil import rmtree
@@ -10,7 +11,7 @@ import pytest
 from tests.host_cache.workers import damage, database, make_cache
 from tests.waiting import join, start, until
 from wheelcache.django_backend import HostCache
-from wheelcache.host_cache import host_file, place
+from wheelcache.host_cache import host_core, host_file, place
 from wheelcache.runtime.private_files import locked_file
 
 TICK = 1
@@ -56,10 +57,20 @@ def test_a_damaged_file_is_replaced_with_one_event(view, folder, caplog):
     assert event.startswith("The host cache 'default' begins with a new file, without entries: ")
 
 
+def test_an_error_that_a_new_file_does_not_end_reaches_the_caller(view, folder, monkeypatch):
+    cache = view()
+    monkeypatch.setattr(host_core.sql, "FIND", "SELECT unknown FROM entries")
+    with pytest.raises(sqlite3.OperationalError, match="no such column"):
+        cache.get("key")
+    assert len([*folder.glob("*.sqlite3")]) == 1
+
+
 def test_after_a_restart_of_the_machine_or_with_other_tables_the_cache_begins_empty(view, folder, monkeypatch):
     view().set("key", "old")
-    for word, value in (("_boot", lambda: 7), ("FORMAT", 7)):
-        monkeypatch.setattr(place, word, value)
+    boot = folder.with_name("boot")
+    boot.write_text("fca4d577-6a5c-4e5f-9d2e-0d6a40a1b3c5\n")
+    for name, value in (("BOOT_ID", boot), ("FORMAT", 7)):
+        monkeypatch.setattr(place, name, value)
         before = database(folder)
         assert view().get("key") is None
         assert database(folder) != before
@@ -90,21 +101,18 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "--lazy", tmp_path], check=True)
 
 
-def test_entries_are_evicted_before_the_file_system_is_full(small_disk, clock, closed, caplog):
-    caches = [closed(make_cache(small_disk / "host", max_bytes=128 * MIB, clock=clock)) for _ in range(2)]
-    for number in range(8_000):
-        assert caches[number % 2].set(f"key {number}", "x" * 1000)
-        if number % 100 == 0:
+def test_entries_are_evicted_before_the_file_system_is_full_and_in_a_full_one_there_are_none(
+    small_disk, clock, closed, caplog
+):
+    cache, other = (closed(make_cache(small_disk / "host", max_bytes=128 * MIB, clock=clock)) for _ in range(2))
+    for number in range(4_000):
+        assert cache.set(f"key {number}", "x" * 1000)
+        assert other.set(f"other {number}", "x" * 1000)
+        if number % 50 == 0:
             clock.advance(TICK)
-    assert 4 * MIB < caches[0].stats().weight <= 6 * MIB
-    assert caches[0].get("key 7999") is not None
+    assert 4 * MIB < cache.stats().weight <= 6 * MIB
+    assert cache.get("other 3999") is not None
     assert events(caplog) == []
-
-
-def test_in_a_full_file_system_the_cache_is_empty_until_there_is_room(small_disk, clock, closed, caplog):
-    cache, other = (closed(make_cache(small_disk / "host", max_bytes=4 * MIB, clock=clock)) for _ in range(2))
-    cache.set("key", "old")
-    assert other.get("key") == "old"
     other_file = small_disk / "other file"
     with suppress(OSError), other_file.open("wb", buffering=0) as file:
         while True:

@@ -62,16 +62,6 @@ def test_a_value_is_not_stored_though_the_newer_one_has_expired_and_was_removed(
     assert is_stored()
 
 
-def test_a_value_is_not_stored_though_the_file_with_the_newer_one_was_damaged(is_stored, view, folder):
-    def set_and_damage():
-        view().set("key", "new")
-        damage(folder)
-        # Other processes still have the pages in memory.
-        assert view().get("key") is None
-
-    assert not is_stored(set_and_damage)
-
-
 def test_a_value_whose_tag_was_dropped_meanwhile_is_not_stored_though_the_drop_is_forgotten(
     is_stored, view, clock, monkeypatch
 ):
@@ -143,6 +133,28 @@ def test_no_value_is_stored_during_a_commit_and_the_end_of_one_leaves_the_marks_
     assert not is_stored(tags=["tag"])
     end_first()
     assert is_stored(tags=["tag"])
+
+
+def test_no_value_is_stored_during_a_commit_whose_marks_were_in_a_file_that_is_damaged(begin, is_stored, view, folder):
+    end = begin(["key"])
+    damage(folder)
+    assert view().get("key") is None
+    assert not is_stored()
+    end()
+    assert is_stored()
+
+
+def test_marks_that_are_forgotten_let_no_value_be_stored_that_was_outdated_after_them(
+    begin, is_stored, view, monkeypatch
+):
+    monkeypatch.setattr(write_moments, "MARKED", 0)
+    begin(["of a killed process"])
+    assert not is_stored(lambda: (view().engine.core().outdate_fills(), begin(["another"])()))
+
+
+def test_a_value_whose_computation_began_during_a_commit_of_all_keys_is_not_stored_after_it(begin, is_stored):
+    assert not is_stored(begin([], covers_all=True))
+    assert is_stored()
 
 
 @pytest.mark.parametrize("commit", COMMITS.values(), ids=COMMITS)

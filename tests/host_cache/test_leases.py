@@ -1,6 +1,7 @@
 """Callers of ``get`` wait for the process that missed the key before: see ``fill_waits``."""
 
 import sys
+from functools import partial
 
 import pytest
 
@@ -10,7 +11,7 @@ from wheelcache.engine.write_watcher import WriteMoments
 
 pytest.importorskip("wheelcache.fill_waits")
 
-from tests.fill_waits.callers import MISS, ThreadCaller
+from tests.fill_waits.callers import get_or_lease
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has locks of descriptors")
 
@@ -92,23 +93,26 @@ def test_a_thousand_leases_need_no_more_descriptors_than_one(sites):
     assert other("result()") == 1
 
 
-@pytest.fixture
-def callers(view, folder, closed):
-    """A caller of another process on the real clock, and two of this one: ``there, here, waiter``."""
-    there, here = closed(make_cache(folder)), view()
-    made = [ThreadCaller(there), ThreadCaller(here), ThreadCaller(here)]
-    yield made
-    for cache in (there, here):
-        cache.close()
-    for each in made:
-        each.ends()
-
-
-def test_a_set_during_a_commit_ends_the_lease_on_the_key(callers, view):
-    _, holder, waiter = callers
-    assert holder.gets("key") == MISS
-    asked = waiter.asks("key")
+def test_a_set_during_a_commit_ends_the_lease_on_the_key(view, folder, closed, in_thread):
+    cache = closed(make_cache(folder))
+    assert get_or_lease(cache, "key", wait=1000) is None
+    waiter = in_thread(partial(get_or_lease, cache, "key", "missed", wait=1000))
     until_waiting()
     view().engine.watcher(WriteMoments, WriteMoments).begin_commit(["key"], covers_all=False)
-    assert not holder.does(holder.cache.set, "key", "older")
-    assert asked.result(PATIENCE) == MISS
+    assert not cache.set("key", "older")
+    assert waiter.result(PATIENCE) == "missed"
+
+
+def test_the_time_of_a_lease_begins_after_the_wait_for_another_process(view, folder, closed, clock, in_thread):
+    there, here = closed(make_cache(folder)), view()
+    assert get_or_lease(there, "key", wait=1000) is None
+    holder = in_thread(partial(get_or_lease, here, "key", wait=10))
+    until_waiting()
+    clock.advance(8)
+    there.delete("key")
+    assert holder.result(PATIENCE) is None
+    clock.advance(8)
+    waiter = in_thread(partial(get_or_lease, here, "key", wait=10))
+    until_waiting()
+    here.set("key", 1)
+    assert waiter.result(PATIENCE) == 1

@@ -6,7 +6,7 @@ from math import inf
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tests.host_cache.workers import make_cache
 from wheelcache import ManualClock
@@ -21,8 +21,8 @@ PROCESSES = st.integers(0, 1)
 class TwoProcessesAgainstModel(RuleBasedStateMachine):
     """The model is a dict from keys to values, ends and tags."""
 
-    @initialize()
-    def make(self):
+    def __init__(self):
+        super().__init__()
         self.folder = tempfile.TemporaryDirectory()
         self.clock = ManualClock()
         self.caches = [self.start(), self.start()]
@@ -38,14 +38,13 @@ class TwoProcessesAgainstModel(RuleBasedStateMachine):
         found = self.model.get(key)
         return found if found is not None and found[1] > self.clock() else None
 
-    @rule(process=PROCESSES, key=KEYS, value=VALUES, ttl=TTLS, tags=TAGS)
-    def set(self, process, key, value, ttl, tags):
-        assert self.caches[process].set(key, value, ttl, tags=tags)
-        self.store(key, value, ttl, tags)
-
-    @rule(process=PROCESSES, values=st.dictionaries(KEYS, VALUES), ttl=TTLS, tags=TAGS)
-    def set_many(self, process, values, ttl, tags):
-        assert self.caches[process].set_many(values, ttl, tags=tags) == []
+    @rule(process=PROCESSES, values=st.dictionaries(KEYS, VALUES, min_size=1), ttl=TTLS, tags=TAGS)
+    def set(self, process, values, ttl, tags):
+        cache = self.caches[process]
+        if len(values) == 1:
+            assert cache.set(*values.copy().popitem(), ttl, tags=tags)
+        else:
+            assert cache.set_many(values, ttl, tags=tags) == []
         for key, value in values.items():
             self.store(key, value, ttl, tags)
 
@@ -64,31 +63,18 @@ class TwoProcessesAgainstModel(RuleBasedStateMachine):
         if live is None:
             self.store(key, value, ttl, tags)
 
-    @rule(process=PROCESSES, key=KEYS, value=VALUES, write=st.sampled_from(["set", "delete", "clear", "drop"]))
+    @rule(process=PROCESSES, key=KEYS, value=VALUES, write=st.sampled_from(["set", "delete", "clear", "delete_tags"]))
     def a_load_is_overtaken(self, process, key, value, write):
         if self.live(key) is not None:
             return
-        other = self.caches[1 - process]
-
-        def loader():
-            if write == "set":
-                other.set(key, "newer", None)
-            elif write == "delete":
-                other.delete(key)
-            elif write == "clear":
-                other.clear()
-            else:
-                other.delete_tags("red")
-            return value
-
-        assert self.caches[process].get_or_load(key, loader, None, tags=["red"]) == value
-        self.model.pop(key, None)
-        if write == "set":
-            self.store(key, "newer", None)
-        elif write == "clear":
-            self.model.clear()
-        elif write == "drop":
-            self.drop("red")
+        writes = {
+            "set": lambda: self.set(1 - process, {key: "newer"}, None, ()),
+            "delete": lambda: self.delete(1 - process, key),
+            "clear": lambda: self.clear(1 - process),
+            "delete_tags": lambda: self.delete_tags(1 - process, "red"),
+        }
+        loaded = self.caches[process].get_or_load(key, lambda: (writes[write](), value)[1], None, tags=["red"])
+        assert loaded == value
 
     @rule(process=PROCESSES, key=KEYS, ttl=TTLS)
     def touch(self, process, key, ttl):
@@ -112,13 +98,10 @@ class TwoProcessesAgainstModel(RuleBasedStateMachine):
         assert self.caches[process].delete(key) == (self.live(key) is not None)
         self.model.pop(key, None)
 
-    def drop(self, tag):
-        self.model = {key: found for key, found in self.model.items() if tag not in found[2]}
-
     @rule(process=PROCESSES, tag=st.sampled_from(["red", "blue"]))
     def delete_tags(self, process, tag):
         self.caches[process].delete_tags(tag)
-        self.drop(tag)
+        self.model = {key: found for key, found in self.model.items() if tag not in found[2]}
 
     @rule(process=PROCESSES)
     def delete_where(self, process):
@@ -151,10 +134,9 @@ class TwoProcessesAgainstModel(RuleBasedStateMachine):
                 assert cache.expires_in(key) == (None if left == inf else pytest.approx(left))
 
     def teardown(self):
-        for cache in getattr(self, "caches", ()):
+        for cache in self.caches:
             cache.close()
-        if hasattr(self, "folder"):
-            self.folder.cleanup()
+        self.folder.cleanup()
 
 
 TwoProcessesAgainstModel.TestCase.settings = settings(max_examples=40, stateful_step_count=40)

@@ -21,21 +21,12 @@ cache.engine.observed.observer.publication.run_now()
 
 
 @pytest.fixture
-def options(tmp_path):
-    return {"name": "shared", "figures_dir": f"{tmp_path}/figures"}
-
-
-@pytest.fixture
-def other(worker, options):
-    """A worker of the cache, which has stored three entries."""
-    started = worker(**options)
-    started(STORE)
-    return started
-
-
-@pytest.fixture
-def cache(folder, options, other, closed):
-    return closed(make_cache(folder, **options))
+def both(worker, folder, tmp_path, closed):
+    """A worker that has stored three entries, and the cache of this process."""
+    options = {"name": "shared", "figures_dir": f"{tmp_path}/figures"}
+    other = worker(**options)
+    other(STORE)
+    return other, closed(make_cache(folder, **options))
 
 
 def run(cache, action, target=None, **options):
@@ -44,7 +35,8 @@ def run(cache, action, target=None, **options):
     return [str(line) for line in report.view], report.failure
 
 
-def test_commands_read_delete_and_clear_the_entries_of_a_worker_that_has_ended(other, cache):
+def test_commands_read_delete_and_clear_the_entries_of_a_worker_that_has_ended(both):
+    other, cache = both
     other.kill()
     assert run(cache, "keys", "user:*") == (["user:1", "user:2"], None)
     (shown,), failure = run(cache, "get", "user:1", show_value=True)
@@ -60,7 +52,8 @@ def test_commands_read_delete_and_clear_the_entries_of_a_worker_that_has_ended(o
     assert cache.keys() == []
 
 
-def test_the_sums_over_all_workers_count_each_entry_once_and_the_bounds_apply_to_all_together(cache):
+def test_the_sums_over_all_workers_count_each_entry_once_and_the_bounds_apply_to_all_together(both):
+    cache = both[1]
     # Reading alone makes this process one of the workers.
     assert cache.get("user:1") == "one"
 
@@ -77,7 +70,8 @@ def test_the_sums_over_all_workers_count_each_entry_once_and_the_bounds_apply_to
     assert cache.stats().size == 3
 
 
-def test_a_closed_cache_refuses_reads_and_keeps_the_entries_of_others(other, cache):
+def test_a_closed_cache_refuses_reads_and_keeps_the_entries_of_others(both):
+    other, cache = both
     assert cache.get("user:1") == "one"
     cache.close()
     for call in (lambda: cache.get("user:1"), lambda: cache.set("key", 1), lambda: cache.delete("user:1")):

@@ -2,57 +2,41 @@
 
 import time
 
-import pytest
-
 from tests.host_cache.workers import database
 from tests.waiting import until
 from wheelcache.host_cache import host_file
 
 MIB = 1 << 20
 
-IN_A_TRANSACTION = """
+HOLD = """
 import sqlite3
 connection = sqlite3.connect({path!r}, isolation_level=None)
-connection.execute("BEGIN IMMEDIATE")
-"""
-
-IN_A_READ = """
-import sqlite3
-connection = sqlite3.connect({path!r}, isolation_level=None)
-connection.execute("BEGIN")
+connection.execute("BEGIN {kind}")
 connection.execute("SELECT count(*) FROM entries").fetchone()
 """
 
-TIMED = """
-def timed(call, *arguments):
+
+def hold(worker, path, kind):
+    """Begin a transaction on the database, as between two statements of the cache. Without a kind, it is a read."""
+    worker(HOLD.format(path=str(path), kind=kind))
+
+
+def seconds(worker, code):
+    """Return the seconds that a call takes."""
     began = time.monotonic()
-    call(*arguments)
+    worker(code)
     return time.monotonic() - began
-"""
 
 
-@pytest.fixture
-def timed(worker):
-    """Start a worker that can time its calls."""
-
-    def start():
-        started = worker()
-        started(TIMED)
-        return started
-
-    return start
-
-
-def test_others_go_on_with_a_new_file_beside_a_stopped_writer(timed, folder):
-    stopped, other = timed(), timed()
+def test_others_go_on_with_a_new_file_beside_a_stopped_writer(worker, folder):
+    stopped, other = worker(), worker()
     stopped("cache.set('key', 'old')")
     before = database(folder)
-    # As between two statements of a transaction of the cache.
-    stopped(IN_A_TRANSACTION.format(path=str(before)))
+    hold(stopped, before, "IMMEDIATE")
     stopped.stop()
     assert other("cache.get('key')") == "old"
-    assert other("timed(cache.set, 'key', 'new')") < 1
-    assert other("timed(cache.delete, 'other')") < 0.3
+    assert seconds(other, "cache.set('key', 'new')") < 1
+    assert seconds(other, "cache.delete('other')") < 0.3
     assert other("cache.get('key')") == "new"
     assert database(folder) != before
     (event,) = other("events")
@@ -65,11 +49,11 @@ def test_others_go_on_with_a_new_file_beside_a_stopped_writer(timed, folder):
     assert stopped("events") == []
 
 
-def test_a_slow_writer_is_waited_for_and_the_entries_stay(timed, folder, tmp_path):
-    slow, other, has_begun = timed(), timed(), tmp_path / "begun"
+def test_a_slow_writer_is_waited_for_and_the_entries_stay(worker, folder, tmp_path):
+    slow, other, has_begun = worker(), worker(), tmp_path / "begun"
     slow("cache.set('key', 'old')")
     before = database(folder)
-    slow(IN_A_TRANSACTION.format(path=str(before)))
+    hold(slow, before, "IMMEDIATE")
     # As if another thread of the process had the GIL for longer than a writer waits for a stopped one.
     other.send(f"os.mkdir({str(has_begun)!r}), cache.set('other', 1), time.monotonic()")
     assert until(has_begun.exists)
@@ -83,13 +67,13 @@ def test_a_slow_writer_is_waited_for_and_the_entries_stay(timed, folder, tmp_pat
     assert other("events") == []
 
 
-def test_the_log_is_bounded_beside_a_stopped_reader(timed, folder):
-    stopped, other = timed(), timed()
+def test_the_log_is_bounded_beside_a_stopped_reader(worker, folder):
+    stopped, other = worker(), worker()
     # With a smaller bound here.
     assert host_file.MOST_LOG == 64 * MIB
     stopped("cache.set('key', 'old')")
     before = database(folder)
-    stopped(IN_A_READ.format(path=str(before)))
+    hold(stopped, before, "")
     stopped.stop()
     other(
         """
@@ -111,16 +95,3 @@ def test_the_log_is_bounded_beside_a_stopped_reader(timed, folder):
     stopped.go_on()
     stopped("_ = connection.execute('COMMIT')")
     assert stopped("cache.get('key')") == "new"
-
-
-def test_a_killed_writer_leaves_a_whole_file_and_delays_no_write(timed, folder):
-    other = timed()
-    other("cache.set('key', 'old')")
-    for _ in range(3):
-        killed = timed()
-        killed(IN_A_TRANSACTION.format(path=str(database(folder))))
-        killed("_ = connection.execute(\"UPDATE entries SET value = 'torn'\")")
-        killed.kill()
-        assert other("timed(cache.set, 'other', 1)") < 0.3
-        assert other("cache.get('key')") == "old"
-    assert other("events") == []

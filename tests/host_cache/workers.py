@@ -1,23 +1,18 @@
 """Worker processes of a site with a host cache, which run the code that a test sends to them.
 
-They are forks of a master that has imported the package and made no cache: the imports take half a second.
+They are forks of a process that has imported the package and made no cache: the imports take half a second.
 """
 
 import logging
 import os
-import pickle
 import signal
-import socket
-import subprocess
 import sys
 import textwrap
 import threading
 import time
-from contextlib import suppress
-from multiprocessing.connection import Connection, wait
+from multiprocessing import get_context
 from pathlib import Path
 
-from tests.scripts import ROOT
 from tests.waiting import until, until_waiting
 from wheelcache.host_cache.hosted_cache import HostedCache
 from wheelcache.host_cache.place import Place
@@ -26,6 +21,9 @@ PATIENCE = 60
 """Seconds that a test waits for a worker."""
 
 MAX_BYTES = 16 << 20
+
+FORKING = get_context("forkserver")
+FORKING.set_forkserver_preload([__name__])
 
 
 def make_cache(folder, *, max_bytes=MAX_BYTES, **options):
@@ -48,43 +46,6 @@ def damage(folder):
             file.write(b"\xa5" * name.stat().st_size)
 
 
-class Master:
-    """``with Master() as master: worker = master.start(folder)``"""
-
-    def __enter__(self):
-        self._orders, theirs = socket.socketpair()
-        self._orders.settimeout(PATIENCE)
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__, str(theirs.fileno())],
-                cwd=ROOT,
-                stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-            )
-        self._workers = []
-        return self
-
-    def __exit__(self, *_):
-        self.end_workers()
-        self._orders.close()
-        self._process.kill()
-        self._process.wait(PATIENCE)
-
-    def start(self, folder, **options):
-        """Start a worker whose cache has these options."""
-        ours, theirs = socket.socketpair()
-        with theirs:
-            socket.send_fds(self._orders, [pickle.dumps((folder, options))], [theirs.fileno()])
-        worker = Worker(int(self._orders.recv(100)), Connection(ours.detach()))
-        self._workers.append(worker)
-        return worker
-
-    def end_workers(self):
-        """Kill the workers that still run."""
-        while self._workers:
-            self._workers.pop().kill()
-
-
 class Worker:
     """A worker: ``worker("cache.get('key')")`` runs there, and returns its result.
 
@@ -92,10 +53,11 @@ class Worker:
     ``result`` returns its result. ``send`` and ``answer`` are the two halves of a call.
     """
 
-    def __init__(self, pid, connection):
-        self.pid = pid
-        self._process = os.pidfd_open(pid)
-        self._connection = connection
+    def __init__(self, folder, options):
+        self._connection, theirs = FORKING.Pipe()
+        self._process = FORKING.Process(target=serve, args=(theirs, folder, options), daemon=True)
+        self._process.start()
+        theirs.close()
 
     def __call__(self, code):
         self.send(code)
@@ -105,7 +67,7 @@ class Worker:
         self._connection.send(textwrap.dedent(code))
 
     def answer(self, seconds=PATIENCE):
-        assert wait([self._connection], seconds), f"the worker has not answered within {seconds} s"
+        assert self._connection.poll(seconds), f"the worker has not answered within {seconds} s"
         result, error = self._connection.recv()
         assert error is None, error
         return result
@@ -116,20 +78,16 @@ class Worker:
         self(f"until_waiting({count})")
 
     def stop(self):
-        os.kill(self.pid, signal.SIGSTOP)
+        os.kill(self._process.pid, signal.SIGSTOP)
 
     def go_on(self):
-        os.kill(self.pid, signal.SIGCONT)
+        os.kill(self._process.pid, signal.SIGCONT)
 
     def kill(self):
         """Return when the worker has ended. Its children may hold its end of the connection, and live on."""
-        if self._process >= 0:
-            with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._process, signal.SIGKILL)
-            assert wait([self._process], PATIENCE), "the worker has not ended"
-            os.close(self._process)
-            self._process = -1
-            self._connection.close()
+        self._process.kill()
+        self._process.join(PATIENCE)
+        assert not self._process.is_alive(), "the worker has not ended"
 
 
 def serve(connection, folder, options):
@@ -160,24 +118,3 @@ def serve(connection, folder, options):
         except Exception as error:
             answer = None, f"{error!r} in {code}"
         connection.send(answer)
-
-
-def main():
-    orders = socket.socket(fileno=int(sys.argv[1]))
-    # Children that have ended leave nothing behind.
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    while True:
-        given, files, *_ = socket.recv_fds(orders, 65_536, 1)
-        if not given:
-            return
-        if (pid := os.fork()) == 0:
-            orders.close()
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            serve(Connection(files[0]), *pickle.loads(given))  # from the test
-            return
-        os.close(files[0])
-        orders.sendall(str(pid).encode())
-
-
-if __name__ == "__main__":
-    main()

@@ -15,6 +15,7 @@ from tests.runtime.forks import fork
 from tests.waiting import PATIENCE, until
 from wheelcache import ManualClock
 from wheelcache.errors import FileUnusable, LockError, LockNotOwned
+from wheelcache.runtime.clock import SystemClock
 from wheelcache.timers.locks import Lock, MachineLocks, ProcessLocks
 
 pytestmark = pytest.mark.usefixtures("own_runtime_directory")
@@ -169,6 +170,12 @@ class TestWaiting:
         assert lock(blocking_timeout=3600, sleep=3600).acquire(blocking_timeout=0.01) is False
         assert lock(blocking=False, blocking_timeout=0.01).acquire(blocking=True) is False
 
+    def test_an_attempt_without_a_wait_is_the_only_one_though_the_clock_stands_still(self, monkeypatch):
+        table = ProcessLocks(ManualClock())
+        Lock(table, "a").acquire()
+        monkeypatch.setattr(SystemClock, "steady", iter([1.0, 1.0]).__next__)
+        assert Lock(table, "a").acquire(blocking=False) is False
+
     def test_tasks_use_a_lock_in_the_same_way_and_block_no_event_loop(self, lock):
         async def use():
             async with lock() as held:
@@ -215,30 +222,18 @@ class TestForks:
         assert held.owned()
         held.release()
 
-    @pytest.mark.alone
-    def test_the_child_of_a_fork_has_no_file_of_its_parents_locks_open(self, open_files, in_thread):
-        """Otherwise it would hold the locks after its parent was killed."""
-        other, done = Lock(MachineLocks("test"), "b"), threading.Event()
-
-        def child():
-            assert open_files() == []
-
-        def lock_and_release():
-            while not done.is_set():
-                with other:
-                    pass
-
-        with machine_lock():
-            waiting = in_thread(lock_and_release)
-            try:
-                assert all(fork(child) for _ in range(20))
-            finally:
-                done.set()
-        waiting.result(PATIENCE)
+    def test_no_step_begins_during_a_fork_whose_child_would_have_its_file_open(self, in_thread):
+        table = MachineLocks("test")
+        table.before_fork()
+        acquiring = in_thread(Lock(table, "a").acquire)
+        with pytest.raises(TimeoutError):
+            acquiring.result(0.05)
+        table.after_fork(in_child=False)
+        assert acquiring.result(PATIENCE)
 
 
 HOLDER = """
-import sys, time
+import sys
 from pathlib import Path
 from tests.shared_files import keep_in
 from wheelcache.timers.locks import Lock, MachineLocks
@@ -250,8 +245,6 @@ assert held.acquire()
 print("held", flush=True)
 sys.stdin.readline()
 held.release()
-print("released", flush=True)
-sys.stdin.readline()
 """
 
 
@@ -276,28 +269,17 @@ def machine_lock(**options):
     return Lock(MachineLocks("test"), "a", **options)
 
 
-def go_on(process):
-    process.stdin.write("\n")
-    process.stdin.flush()
-
-
 class TestProcesses:
-    def test_a_lock_of_the_machine_excludes_other_processes(self, holder):
-        process, lock = holder(), machine_lock()
-        assert lock.locked()
-        assert not lock.acquire(blocking=False)
-        go_on(process)
-        assert process.stdout.readline() == "released\n"
-        assert lock.acquire(blocking=False)
-
-    def test_the_lock_of_a_killed_process_is_free_and_the_next_process_removes_its_file(self, holder, files):
+    def test_the_lock_of_a_killed_process_is_free_and_the_next_process_removes_its_file(self, holder, files, tmp_path):
         process, lock = holder(), machine_lock()
         assert not lock.acquire(blocking=False)
         process.kill()
         process.wait(PATIENCE)
         assert not lock.locked()
-        before = files()
+        before, (step,) = files(), tmp_path.glob("*.locks/step")
+        number = step.stat().st_ino
         assert Lock(MachineLocks("test"), "b").acquire()
+        assert step.stat().st_ino == number, "otherwise two processes would take steps at the same time"
         assert len(before) == len(files() - before) == len(files()) == 1
         assert lock.acquire(blocking=False)
 
@@ -305,9 +287,8 @@ class TestProcesses:
         process, lock = holder(timeout=0.2), machine_lock(sleep=0.01)
         process.send_signal(signal.SIGSTOP)
         assert lock.acquire(blocking_timeout=PATIENCE)
-        go_on(process)
         process.send_signal(signal.SIGCONT)
-        assert "LockNotOwned" in process.stderr.read()
+        assert "LockNotOwned" in process.communicate("\n")[1]
         assert lock.owned()
 
     def test_a_killed_holder_never_leaves_two_owners(self, holder, in_thread):
@@ -342,6 +323,3 @@ class TestProcesses:
         folder.chmod(0o755)
         with pytest.raises(FileUnusable, match="accessible to its owner only"):
             machine_lock().acquire()
-
-
-# Asynchronous exceptions.

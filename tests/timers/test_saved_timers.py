@@ -2,6 +2,7 @@
 
 import logging
 import os
+import pickle
 import threading
 import time
 from math import inf, nan
@@ -11,20 +12,6 @@ import pytest
 from tests.full_disk import room_for
 from wheelcache.runtime.worker_pool import WorkerPool
 from wheelcache.timers.saved_timers import save_timers
-
-
-class Calling:
-    """A value that calls a function when it is unpickled."""
-
-    loading = staticmethod(lambda: None)
-
-    def __reduce__(self):
-        return made, ()
-
-
-def made():
-    Calling.loading()
-    return "called"
 
 
 @pytest.fixture
@@ -113,6 +100,14 @@ class TestWriting:
         assert path.read_bytes() == before
         assert list(path.parent.iterdir()) == [path]
 
+    def test_the_content_is_on_the_disk_before_it_replaces_the_old_file(self, save, monkeypatch):
+        done = []
+        for name in ("fsync", "replace"):
+            call = getattr(os, name)
+            monkeypatch.setattr(os, name, lambda *given, name=name, call=call: (done.append(name), call(*given)))
+        save({})
+        assert done == ["fsync", "replace"]
+
     def test_only_the_user_can_read_the_file_whatever_the_umask(self, save, path):
         before = os.umask(0)
         try:
@@ -166,6 +161,13 @@ class TestReading:
         assert warning.endswith(f"; it is kept as {path}.refused.")
         assert [each.name for each in path.parent.iterdir()] == ["timers.refused"]
 
+    @pytest.mark.parametrize("make_path", [os.mkfifo, lambda path: path.symlink_to("elsewhere")], ids=["pipe", "link"])
+    def test_a_path_that_is_no_file_is_not_loaded_and_stays(self, timers, path, warnings, make_path):
+        make_path(path)
+        assert timers.load(path) == 0
+        assert [each.name for each in path.parent.iterdir()] == ["timers"]
+        assert len(warnings()) == 1
+
     @pytest.mark.parametrize(
         ("saved", "asked"),
         [("s3cret", None), ("s3cret", "s3cret\0"), ("s3cret", b"s3cret\0\0"), ("s3cret", b"S3cret"), (None, b"\0")],
@@ -173,7 +175,7 @@ class TestReading:
     def test_nothing_is_unpickled_unless_the_secret_is_that_of_the_file(
         self, save, timers, path, monkeypatch, saved, asked
     ):
-        save({"a": (Calling(), 10)}, secret=saved)
-        monkeypatch.setattr(Calling, "loading", lambda: pytest.fail("it was unpickled"))
+        save({"a": (1, 10)}, secret=saved)
+        monkeypatch.setattr(pickle, "loads", lambda content: pytest.fail("it was unpickled"))
         assert timers.load(path, secret=asked) == 0
         assert path.with_name("timers.refused").exists()

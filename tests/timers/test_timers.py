@@ -1,12 +1,15 @@
 """Keyed timers, broadcasts and periodic jobs."""
 
 import threading
+from contextlib import suppress
+from contextvars import Context, ContextVar
 from math import inf, nan
 
 import pytest
 
 from tests.waiting import PATIENCE, until
 from wheelcache import ManualClock, WheelClosed
+from wheelcache.runtime.worker_pool import WorkerPool
 from wheelcache.timers import STOP, Timers
 
 
@@ -29,22 +32,12 @@ class TestTimers:
         clock.advance(1)
         assert until(lambda: len(met) == 4)
 
-    def test_a_timer_that_is_due_before_its_tick_can_be_moved_replaced_and_removed(self, timers, clock, fired):
-        for key in "abcd":
-            timers.set_timer(key, "first", 0.5)
-        clock.advance(0.7)
-        assert timers.move_timer("a", 2)
-        assert timers.remove_timer("b")
-        assert not timers.remove_timer("b")
-        assert not timers.move_timer("b", 2)
-        timers.set_timer("c", "second", 1)
-        assert timers.move_timer("d", 0.1)
-        assert fired.wait(1) == [("d", "first")]
-        clock.advance(1.3)
-        assert fired.wait(2)[1:] == [("c", "second")]
-        clock.advance(1)
-        assert fired.wait(3)[2:] == [("a", "first")]
-        assert len(timers) == 0
+    def test_a_timer_does_not_act_for_the_code_that_set_it(self, make, clock):
+        variable, seen = ContextVar("variable", default="unset"), []
+        timers = make(execute=lambda key, value: seen.append(variable.get()))
+        timers.set_timer("a", 1, 1)
+        Context().run(lambda: (variable.set("set"), clock.advance(1)))
+        assert until(lambda: seen == ["unset"])
 
     def test_a_timer_that_is_moved_to_less_than_an_interval_fires_immediately(self, timers, fired):
         for key in "ab":
@@ -81,6 +74,25 @@ class TestTimers:
         for key in "abxy":
             assert until(lambda key=key: f"The timer of {key!r} raised" in caplog.text)
 
+    @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+    def test_a_timer_that_cannot_be_executed_loses_no_other_that_is_due(
+        self, timers, clock, fired, monkeypatch, caplog, error
+    ):
+        submit = WorkerPool.submit
+
+        def fail(*_, **options):
+            monkeypatch.setattr(WorkerPool, "submit", submit)
+            raise error
+
+        monkeypatch.setattr(WorkerPool, "submit", fail)
+        for key in "ab":
+            timers.set_timer(key, 1, 1)
+        with suppress(KeyboardInterrupt):
+            clock.advance(1)
+        clock.advance(1)
+        assert len(fired.wait(1)) == 1
+        assert ("found no thread to run on" in caplog.text) is (error is RuntimeError)
+
 
 class TestEvents:
     def test_the_waiters_of_one_tick_share_one_event(self, timers, clock):
@@ -90,8 +102,10 @@ class TestEvents:
         clock.advance(3.9)
         assert not event.is_set()
         clock.advance(0.1)
-        assert event.is_set()
+        assert event.wait()
         assert timers.after(3.5) is not event
+        event.clear()
+        assert not event.wait(-1)
 
     @pytest.mark.parametrize("interval", [0.1, 0.3, 1 / 3, 0.7])
     def test_a_thread_that_shares_an_event_waits_one_interval_too_long_at_most(self, make, interval):

@@ -5,6 +5,7 @@ from types import MappingProxyType
 
 import pytest
 
+from tests.backends.on_django import OnDjango
 from tests.caches import is_leased
 from tests.waiting import PATIENCE, until, until_waiting, waiting
 from wheelcache.runtime.request_scope import end_request
@@ -74,6 +75,20 @@ def test_of_the_prefixes_of_a_key_the_longest_says_how_long_is_waited(make, in_t
             assert waiting() == 1
             cache.set(key, "value")
         assert asking.result(PATIENCE) == ("value" if wait == LONG else None)
+
+
+def test_by_default_callers_wait_for_pages_and_fragments_and_for_no_other_key(adapter, in_thread):
+    of_django = ("views.decorators.cache.cache_header..en-us.UTC", "template.cache.name.1")
+    of_flask = ("view//a", "_template_fragment_cache_name")
+    waited_for = of_django if issubclass(adapter, OnDjango) else of_flask
+    cache = adapter.make()
+    for key in (*of_django, *of_flask, "maintenance"):
+        assert cache.get(key) is None
+        assert leased(cache, key) == ([key] if key in waited_for else [])
+    waiter = in_thread(cache.get, waited_for[0])
+    until_waiting()
+    cache.set(waited_for[0], "value")
+    assert waiter.result(PATIENCE) == "value"
 
 
 FILLS = {

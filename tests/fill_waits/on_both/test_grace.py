@@ -1,12 +1,9 @@
 """grace: while one caller computes an expired value, ``get`` returns the old value to the others."""
 
-import threading
-
 import pytest
 
 from tests.caches import is_leased
 from tests.waiting import PATIENCE, until_waiting
-from wheelcache.runtime.request_scope import end_request
 
 LONG = 1000
 """Seconds of a fill_wait that ends after any test: a result within PATIENCE did not wait for it."""
@@ -37,30 +34,16 @@ def wait_for_new(cache, in_thread, ask=None):
     assert asking.result(PATIENCE) == NEW
 
 
-REFUSED = [
-    {"grace": {"page:": 5}},
-    {"grace": 5, "fill_wait": 0},
-    {"grace": {"page:": 5}, "fill_wait": {"other:": 5}},
-    {"grace": {"page:": 5}, "fill_wait": {"": 0, "page:": 0, "other": 5}},
-]
-ACCEPTED = [
-    {"grace": 0, "fill_wait": 0},
-    {"grace": 5},
-    {"grace": {"pages": 5}},
-    {"grace": {"a": 0}, "fill_wait": {"b": 5}},
-    {"grace": 5, "fill_wait": {"page:": 5}},
-    {"grace": {"page:": 5}, "fill_wait": 5},
-]
-
-
 def test_grace_needs_a_fill_wait_for_some_of_its_keys(adapter, make):
-    for options in REFUSED:
+    page = {"page:": 5}
+    for grace, wait in ((page, {}), (5, 0), (page, {"other:": 5}), (page, {"": 0, "page:": 0, "other": 5})):
         with pytest.raises(adapter.refused) as refused:
-            make(**options)
+            make(grace=grace, fill_wait=wait)
         assert f"{adapter.spelled('grace')}" in str(refused.value)
         assert f"needs {adapter.spelled('fill_wait')}" in str(refused.value)
-    for options in ACCEPTED:
-        make(**options)
+    make(grace={"pages": 5})
+    for grace, wait in ((0, 0), ({"a": 0}, {"b": 5}), (5, page), (page, 5)):
+        make(grace=grace, fill_wait=wait)
 
 
 def test_the_longest_prefix_of_a_key_decides_and_keys_without_a_wait_have_no_grace(make, clock, in_thread):
@@ -109,16 +92,6 @@ def test_the_first_get_after_the_end_misses_and_the_others_get_the_old_value_unt
     assert (stats.groups[""].hits, stats.groups[""].stale_hits) == (stats.hits, 3)
 
 
-def test_a_caller_that_may_not_wait_gets_the_old_value_too(expired, in_thread):
-    expired.get("key")
-
-    def ask_as_holder_of_another_lease():
-        assert expired.get("another") is None
-        return expired.get("key")
-
-    assert in_thread(ask_as_holder_of_another_lease).result(PATIENCE) == OLD
-
-
 def test_after_its_grace_the_old_value_is_gone_and_has_left_the_memory(expired, clock, in_thread):
     expired.get("key")
     clock.advance(GRACE - 0.5)
@@ -139,52 +112,20 @@ def test_an_old_value_whose_grace_is_longer_is_returned_only_for_the_grace_of_th
     wait_for_new(cache, in_thread)
 
 
-def test_if_the_caller_that_computes_fails_the_next_computes_and_the_others_continue_with_the_old_value(
-    expired, in_thread
-):
-    assert in_thread(lambda: (expired.get("key"), end_request())).result(PATIENCE)[0] is None
-    assert expired.get("key") is None
-    assert [in_thread(expired.get, "key").result(PATIENCE) for _ in range(2)] == [OLD, OLD]
-
-
 # Loaders.
 
 
-@pytest.fixture
-def start_loading(cache, in_thread):
-    """Start a load of "key" in another thread. Return a function that ends it and returns its result."""
+def test_while_one_caller_loads_an_expired_value_the_others_get_the_old_one(expired, in_thread):
+    found = []
 
-    def start(value):
-        began, may_end = threading.Event(), threading.Event()
+    def compute():
+        found.append(in_thread(expired.load, "key", None, TTL).result(PATIENCE))
+        return NEW
 
-        def compute():
-            began.set()
-            assert may_end.wait(PATIENCE)
-            return value()
-
-        loading = in_thread(cache.load, "key", compute, TTL)
-        assert began.wait(PATIENCE)
-        return lambda: (may_end.set(), loading.result(PATIENCE))[1]
-
-    return start
-
-
-def test_while_one_caller_loads_an_expired_value_the_others_get_the_old_one(expired, start_loading):
-    end = start_loading(lambda: NEW)
-    for _ in range(2):
-        assert expired.load("key", None, TTL) == OLD
-    assert end() == NEW
+    assert in_thread(expired.load, "key", compute, TTL).result(PATIENCE) == NEW
     assert expired.load("key", None, TTL) == NEW
-    assert expired.engine.stats().stale_hits == 2
-
-
-def test_a_value_that_is_deleted_while_it_is_loaded_is_not_returned_to_later_callers(expired, start_loading, in_thread):
-    end = start_loading(lambda: NEW)
-    expired.delete("key")
-    asking = in_thread(expired.load, "key", lambda: NEW, TTL)
-    until_waiting()
-    assert end() == asking.result(PATIENCE) == NEW
-    assert expired.engine.stats().stale_hits == 0
+    assert found == [OLD]
+    assert expired.engine.stats().stale_hits == 1
 
 
 def test_the_grace_of_a_call_replaces_that_of_the_option(cache, clock):

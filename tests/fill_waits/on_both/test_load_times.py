@@ -35,14 +35,6 @@ def test_a_set_within_a_minute_of_the_miss_ends_its_computation(make, moment, op
     assert loads(cache) == loaded
 
 
-def test_values_that_are_set_together_share_the_time_of_their_computation(make, moment):
-    cache = make()
-    cache.get_many(["a", "b", "c", "d"])
-    moment[0] += 2 * SECOND
-    cache.set_many(dict.fromkeys("abcd", 1))
-    assert loads(cache) == (4, 2)
-
-
 def test_a_set_without_a_miss_a_second_set_and_one_by_another_thread_or_request_are_none(make, in_thread):
     cache = make()
     cache.set("written", 1)
@@ -55,13 +47,4 @@ def test_a_set_without_a_miss_a_second_set_and_one_by_another_thread_or_request_
     cache.get("missed-before")
     cache.end_request()
     cache.set("missed-before", 1)
-    assert loads(cache)[0] == 1
-
-
-def test_misses_that_no_set_follows_are_forgotten(make):
-    cache = make()
-    for number in range(5000):
-        cache.get(f"missed-{number}")
-    cache.set("missed-0", 1)
-    cache.set("missed-4999", 1)
     assert loads(cache)[0] == 1

@@ -5,7 +5,6 @@ from contextvars import copy_context
 
 import pytest
 from asgiref.sync import ThreadSensitiveContext, sync_to_async
-from django.core.cache import CacheKeyWarning
 from django.core.signals import request_finished
 
 from tests.caches import is_leased
@@ -40,22 +39,6 @@ def run(coroutine):
             return await coroutine
 
     return asyncio.run(in_time())
-
-
-def test_aget_hits_and_misses_as_get_does(make):
-    cache = make({"FILL_WAIT": {"waits": LONG}})
-    asked = {("waits", "default"): None, ("other",): [1], ("missing",): None, ("waits missing", "default"): "default"}
-
-    async def use():
-        await cache.aset_many({"waits": None, "other": [1]})
-        await cache.aset("waits", 2, version=2)
-        assert await cache.aget("waits", version=2) == 2
-        return [await cache.aget(*arguments) for arguments in asked]
-
-    with pytest.warns(CacheKeyWarning):
-        assert run(use()) == list(asked.values())
-    stats = engine(cache).stats()
-    assert (stats.hits, stats.misses) == (3, 2)
 
 
 def in_a_request(function):

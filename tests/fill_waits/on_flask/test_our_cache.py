@@ -66,14 +66,6 @@ def test_a_forced_update_receives_the_present_value_and_a_call_that_bypasses_the
     assert load("a") == ["a", None]
 
 
-def test_keep_without_a_previous_value_is_an_error_and_is_not_stored(cache):
-    for function in (lambda *, previous: KEEP, lambda: KEEP):
-        load = cache.memoize(TTL)(function)
-        for _ in range(2):
-            with pytest.raises(ValueError, match="returned KEEP, and there is no previous value"):
-                load()
-
-
 def test_callers_do_not_pass_the_previous_value_and_other_parameters_of_that_name_are_arguments(cache):
     load = cache.memoize(TTL)(lambda key, previous=1: [key, previous])
     assert load("a") == load("a", previous=1) == ["a", 1]
