@@ -96,26 +96,6 @@ def test_unknown_middleware_that_changes_nothing_keeps_pages_apart_by_the_cookie
         assert site.get(target, cookies).detail.startswith("hit")
 
 
-def adding_a_header(app):
-    """Middleware that shows a cookie in a header of the response."""
-
-    def inside(environ, start_response):
-        def start(status, headers, exc_info=None):
-            return start_response(status, [*headers, ("X-Seen", environ.get("HTTP_COOKIE", "none"))], exc_info)
-
-        return app(environ, start)
-
-    return inside
-
-
-@pytest.mark.parametrize("make_site", ON_WSGI, indirect=True)
-def test_a_response_that_middleware_changes_by_a_cookie_is_for_that_cookie(site_behind):
-    site = site_behind(adding_a_header)
-    for visitor in [*VISITORS, *VISITORS]:
-        assert site.get("/plain", visitor)["x-seen"] == visitor.get("Cookie", "none")
-    assert site.get("/plain").detail.startswith("hit")
-
-
 FORWARDED = {
     "X-Forwarded-For": "1.2.3.4",
     "X-Forwarded-Proto": "https",

@@ -92,8 +92,6 @@ def test_requests_are_counted_for_the_view_of_their_page(site):
     groups = {name: (each.misses, each.loads) for name, each in stats.groups.items() if name}
     assert groups == {"tagged/<tag>": (2, 2), "not-stored": (1, 2), NO_VIEW: (1, 1)}
     assert stats.pages.refused_by_view == {"not-stored": 2, NO_VIEW: 1}
-    for name in ("hits", "misses"):
-        assert sum(getattr(each, name) for each in stats.groups.values()) == getattr(stats, name) >= 1
 
 
 # Runs that repeat an earlier one.

@@ -8,8 +8,7 @@ import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
 
-from tests.pages.on_both.sites import cookies_of, environ_of, response_to, session_of
-from tests.pages.on_both.traces import line_of
+from tests.pages.on_both.sites import cookies_of, environ_of, line_of, query_of, response_to, session_of
 from wheelcache.runtime.clock import SystemClock
 
 pytest.importorskip("wheelcache.watch")
@@ -29,7 +28,7 @@ def agent(request):
 
 
 def page(request):
-    return (request.GET if hasattr(request, "GET") else request.args).get("page")
+    return query_of(request).get("page")
 
 
 def counts(request):
@@ -116,11 +115,7 @@ DEPENDENCIES = {"/agent": "the header User-Agent", "/theme": "the cookie theme",
 @pytest.mark.parametrize("target", DEPENDENCIES)
 def test_the_parts_on_which_a_page_depends_are_named(command, target):
     answer = command.lines("why", target, "--header", "Cookie: theme=dark", "--header", "User-Agent: Firefox")
-    if (
-        target == "/visitor"
-        and hasattr(command.site, "flask")
-        and tuple(map(int, version("flask").split(".")[:3])) < (2, 3, 2)
-    ):
+    if target == "/visitor" and hasattr(command.site, "flask") and FLASK < (2, 3, 2):
         pytest.skip("An older Flask does not say in Vary that a page depends on the session.")
     (sentence,) = [line for line in answer if line.startswith("It depends on ")]
     assert sentence.endswith(", and is stored once for each combination of their values.")

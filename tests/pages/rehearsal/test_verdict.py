@@ -8,8 +8,7 @@ import flask
 import pytest
 
 from tests.pages.on_both.conftest import site_settings  # noqa: F401
-from tests.pages.on_both.sites import Flask
-from tests.pages.on_both.traces import line_of
+from tests.pages.on_both.sites import Flask, line_of
 from tests.pages.rehearsal.conftest import lines, personal, serving
 from tests.waiting import until
 from wheelcache.pages import ttl
