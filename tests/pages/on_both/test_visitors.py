@@ -30,14 +30,6 @@ def test_a_page_with_the_visitors_name_is_for_that_visitor(site):
     assert is_stored(site, "/visitor", ada)
 
 
-def test_a_visitor_with_a_session_gets_no_page_of_all_visitors(site):
-    """A view may have forgotten to say that it depends on the session."""
-    site.add("/plain", lambda request: "page")
-    shared = site.get("/plain")
-    assert site.get("/plain", logged_in(site, "ada")).body != shared.body
-    assert site.get("/plain").body == shared.body
-
-
 def test_a_lifetime_of_a_rule_is_for_visitors_without_a_session(make_site):
     site = make_site(rules=[("/*", ttl(60))])
     site.add("/visitor", show_name, None)

@@ -357,15 +357,8 @@ def test_visitors_with_malformed_cookies_keep_no_page_from_being_stored_for_othe
 
 @pytest.mark.parametrize("age", [1000, None])
 def test_the_cookie_of_a_hit_is_the_one_that_django_sends(make_site, site_settings, age):
-    for name, value in {
-        "NAME": "xsrf",
-        "AGE": age,
-        "DOMAIN": "example.com",
-        "PATH": "/forms",
-        "SECURE": True,
-        "HTTPONLY": True,
-        "SAMESITE": "Strict",
-    }.items():
+    names = {"NAME": "xsrf", "AGE": age, "DOMAIN": "example.com", "PATH": "/forms"}
+    for name, value in {**names, "SECURE": True, "HTTPONLY": True, "SAMESITE": "Strict"}.items():
         setattr(site_settings, f"CSRF_COOKIE_{name}", value)
     site = make_site()
     made, hit = (site.get(FORMS, {"Cookie": f"xsrf={A}"}) for _ in range(2))
@@ -462,52 +455,45 @@ def test_gzip_middleware_compresses_each_answer_with_tokens(make_site, insert):
             assert "Accept-Encoding" in answer["vary"]
 
 
-def in_two_members(body):
-    return gzip.compress(body[:9]) + gzip.compress(body[9:])
-
-
-def after_nine_million_bytes(body):
-    return gzip.compress(b" " * 9_000_000 + body, 1)
-
-
-def cut_off(body):
-    return gzip.compress(body)[:-8]
-
-
-READ = [("gzip", gzip.compress), ("gzip", in_two_members), ("GZip", gzip.compress), ("Identity", bytes)]
-ENCODED = [
-    *READ,
-    *(("gzip", each) for each in (after_nine_million_bytes, cut_off)),
+READ = {
+    **{name: (name, gzip.compress) for name in ("gzip", "GZip")},
+    "two members": ("gzip", lambda body: gzip.compress(body[:9]) + gzip.compress(body[9:])),
+    "identity": ("Identity", bytes),
+}
+UNREAD = {
+    "nine million bytes": ("gzip", lambda body: gzip.compress(b" " * 9_000_000 + body, 1)),
+    "cut off": ("gzip", lambda body: gzip.compress(body)[:-8]),
     # The compression does not matter, as only the middleware of the site has it.
-    *((name, zlib.compress) for name in ("x-gzip", "DEFLATE", "br", "gzip, br", "identity, gzip", "unknown")),
-]
+    **{name: (name, zlib.compress) for name in ("x-gzip", "DEFLATE", "br", "gzip, br", "identity, gzip", "unknown")},
+}
+encode = None
 
 
-class Compressing(MiddlewareMixin):
+def encoding(get_response):
     """A middleware that compresses pages as the test has chosen."""
+    coding, compress = encode
 
-    coding, compress = ENCODED[0]
-
-    def process_response(self, request, response):
-        response.content = Compressing.compress(response.content)
-        response["Content-Encoding"] = Compressing.coding
-        response["Content-Length"] = len(response.content)
+    def middleware(request):
+        response = get_response(request)
+        response.content = compress(response.content)
+        response["Content-Encoding"], response["Content-Length"] = coding, len(response.content)
         return response
+
+    return middleware
 
 
 @pytest.mark.parametrize("make_site", ["Django on WSGI"], indirect=True)
-@pytest.mark.parametrize("encoded", ENCODED, ids=lambda encoded: f"{encoded[0]} {encoded[1].__name__}")
-def test_a_compressed_page_with_a_token_of_another_visitor_is_not_stored(make_site, insert, monkeypatch, encoded):
-    insert("Compressing")
+@pytest.mark.parametrize("how", [*READ, *UNREAD])
+def test_a_compressed_page_with_a_token_of_another_visitor_is_not_stored(make_site, insert, monkeypatch, how):
+    coding, _ = chosen = {**READ, **UNREAD}[how]
+    monkeypatch.setattr(f"{__name__}.encode", chosen)
+    insert("encoding")
     site = make_site()
-    monkeypatch.setattr(Compressing, "coding", encoded[0])
-    monkeypatch.setattr(Compressing, "compress", staticmethod(encoded[1]))
     visitor(site).get("/fragment", NOT_STORED)
     assert not any(visitor(site).get("/fragment").detail.startswith("hit") for _ in range(2))
     assert site.stats().stored == 0
     # A page is stored if the cache finds that it has no token, or if its type has no forms.
-    is_read = encoded in READ
-    for target, expected in (("/words", is_read), ("/styles", is_read or encoded[0] != "gzip")):
+    for target, expected in (("/words", how in READ), ("/styles", how in READ or coding != "gzip")):
         assert [visitor(site).get(target).detail[:3] for _ in range(2)] == ["fwd", "hit" if expected else "fwd"]
 
 

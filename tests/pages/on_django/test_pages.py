@@ -110,12 +110,14 @@ def show_messages(request):
     return HttpResponse(" ".join(map(str, messages.get_messages(request))) if "show" in request.GET else "page")
 
 
-def test_a_page_with_messages_is_not_stored(pages):
+def test_a_page_with_messages_is_not_stored_and_one_that_found_none_is(pages, site_settings):
     site = pages(messages=show_messages)
     assert [site.get("/messages?add&show").detail for _ in range(2)] == ['fwd=miss; detail="adds messages"'] * 2
     cookie = {"Cookie": site.get("/messages?add")["set-cookie"].partition(";")[0].strip()}
     found = site.get("/messages?show", cookie)
     assert (found.body, found.detail) == (b"saved", 'fwd=miss; detail="shows messages"')
+    site_settings.MESSAGE_STORAGE = "django.contrib.messages.storage.fallback.FallbackStorage"
+    assert site.get("/messages?show").detail.endswith("stored")
 
 
 def test_a_streamed_page_of_a_site_with_sessions_is_not_stored(pages):

@@ -133,6 +133,3 @@ def test_code_whose_reads_do_not_count_leaves_no_address_in_the_request(make_sit
 def log():
     assert flask.request.user_agent.string is not None
     assert flask.request.access_route
-
-
-# The figures.

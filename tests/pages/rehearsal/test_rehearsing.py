@@ -125,16 +125,6 @@ def test_a_page_of_a_cookie_that_is_outdated_is_wrong_unless_it_is_a_mere_value(
     assert found(site, "outdated", number + 1)
 
 
-def test_an_answer_to_nobody_that_cannot_be_compared_is_unclear(rehearsed, found, store):
-    site = rehearsed()
-    site.respond = serving(lines)
-    store(site)
-    site.respond = lambda request: Response(b"ada", status=200 if "cookie" in request.headers else 403)
-    site.get("/", {"Cookie": "ada"})
-    assert found(site, "unclear")
-    assert example(site, "unclear")["visitor"] == "a request without the visitor gets the status 403"
-
-
 def test_pages_that_lose_cookies_are_compared_for_other_visitors_only(rehearsed, store):
     site = rehearsed(rules=[("/*", without_cookies("history"))])
     site.respond = serving(personal)

@@ -8,10 +8,10 @@ import socket
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
-from dataclasses import dataclass
+from contextlib import suppress
 from http.client import HTTPException, HTTPResponse
 from itertools import count, cycle
+from typing import NamedTuple
 
 from django.middleware.csrf import _unmask_cipher_token
 
@@ -23,9 +23,6 @@ ATTACKER_PATIENCE = 3
 """Seconds for which the attacker waits for an answer: some servers do not answer all malformed requests."""
 PER_PAGE = 16
 """Requests of each side for a page."""
-STRANGE_FRAMING = re.compile(rb"(?i)content.length|transfer.encoding|expect|upgrade|connection|\r\n\r\n.|^(?!GET )")
-"""Requests after which the two sides of a connection may disagree about its state."""
-
 # The headers of visitors that the attacker knows.
 ALICE = {"Accept-Language": "en", "Cookie": "django_language=de; theme=dark", "X-Country": "CH"}
 GERMAN = {"User-Agent": "Mozilla/5.0", "Accept": "text/html", "Accept-Language": "de", "X-Country": "DE"}
@@ -38,13 +35,16 @@ OTHERS |= {"content-encoding", "etag"}
 TOKEN = re.compile(r'(name="csrfmiddlewaretoken" value=")(\w{64})')
 
 
-@dataclass
-class Answer:
+class Answer(NamedTuple):
     """An answer to a visitor. Names of headers are in lower case."""
 
     status: int
     headers: list
     body: bytes
+
+    @property
+    def cache_status(self):
+        return dict(self.headers).get("cache-status", "")
 
     def shown(self, cookie):
         """Return the parts that must be those of the project without a cache, for a request with these cookies."""
@@ -75,53 +75,6 @@ def lasting(name, value):
     return re.sub(r"(?i)(expires=[^;]*|^(csrftoken|sessionid)=\w+)", "", value)
 
 
-class Client:
-    """A connection, which is opened again if the server has closed it."""
-
-    def __init__(self, port, patience=PATIENCE):
-        self._port = port
-        self._patience = patience
-        self._socket = None
-
-    def send(self, request):
-        if self._socket is None:
-            self._socket = socket.create_connection(("127.0.0.1", self._port), self._patience)
-        self._socket.sendall(request)
-
-    def receive(self, method="GET"):
-        """Return the answer to the last request.
-
-        Raises:
-            OSError, ValueError, HTTPException: if there is none, or it is malformed.
-        """
-        with HTTPResponse(self._socket, method=method) as response:
-            response.begin()
-            body = response.read()
-            headers = [(name.lower(), value.strip()) for name, value in response.getheaders()]
-            if response.will_close:
-                self.close()
-            return Answer(response.status, headers, body)
-
-    def ask(self, kind, target, headers=()):
-        """Return the answer of an application to an honest request."""
-        sent = {"Host": "example.com", "X-Application": kind, **dict(headers)}
-        lines = "".join(f"{name}: {value}\r\n" for name, value in sent.items())
-        request = f"GET {target} HTTP/1.1\r\n{lines}\r\n".encode("latin-1")
-        try:
-            self.send(request)
-            return self.receive()
-        except ConnectionError:
-            # The server had closed it.
-            self.close()
-            self.send(request)
-            return self.receive()
-
-    def close(self):
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
-
-
 class Siege:
     """The visitors and the attacker of one server.
 
@@ -133,7 +86,7 @@ class Siege:
     """
 
     def __init__(self, server):
-        self._port = server.port
+        self._address = ("127.0.0.1", server.port)
         self._lock = threading.Lock()
         self._expected = {}
         self.wrong, self.figures = [], Counter()
@@ -149,12 +102,29 @@ class Siege:
             ({}, {}),
         ]
 
-    def _log_in(self, name):
-        with closing(Client(self._port)) as client:
-            headers = dict(client.ask("uncached", f"/login/{name}").headers)
-        return headers["set-cookie"].partition(";")[0]
+    def _ask(self, request, patience=PATIENCE):
+        """Return the answer to a request, on a connection of its own.
 
-    def _visit(self, client, headers, url):
+        Raises:
+            OSError, ValueError, HTTPException: if there is none, or it is malformed.
+        """
+        with socket.create_connection(self._address, patience) as connection:
+            connection.sendall(request)
+            with HTTPResponse(connection, method="HEAD" if request.startswith(b"HEAD") else "GET") as response:
+                response.begin()
+                headers = [(name.lower(), value.strip()) for name, value in response.getheaders()]
+                return Answer(response.status, headers, response.read())
+
+    def _get(self, kind, target, headers=()):
+        """Return the answer of an application to an honest request."""
+        lines = {"Host": "example.com", "X-Application": kind, **dict(headers)}
+        head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+        return self._ask(f"GET {target} HTTP/1.1\r\n{head}\r\n".encode("latin-1"))
+
+    def _log_in(self, name):
+        return dict(self._get("uncached", f"/login/{name}").headers)["set-cookie"].partition(";")[0]
+
+    def _visit(self, headers, url):
         """Make a request, and compare its answer, but for the number in the URL."""
         cookie, path = headers.get("Cookie"), url[:-6]
         key = (path, str(headers))
@@ -165,25 +135,20 @@ class Siege:
         if key not in self._expected:
             # Answers of ``cache_page`` may differ from the second one on, and may be those of the other kind.
             own, times = (path.partition("?")[0], 2) if "kept" in path else (url, 1)
-            self._expected[key] = [seen(client.ask("uncached", own, headers)) for _ in range(times)]
-        answer = client.ask("cached", url, headers)
-        is_hit = "; hit" in dict(answer.headers).get("cache-status", "")
+            self._expected[key] = [seen(self._get("uncached", own, headers)) for _ in range(times)]
+        answer = self._get("cached", url, headers)
         with self._lock:
-            self.figures.update({"honest": 1, "honest hits": is_hit})
+            self.figures.update({"honest": 1, "honest hits": "; hit" in answer.cache_status})
             if (found := seen(answer)) not in self._expected[key]:
                 self.wrong.append((path, headers, found, self._expected[key]))
 
-    def _attack(self, client, request):
+    def _attack(self, request):
         """Make a request of the attacker, which may be so malformed that nothing answers."""
-        answer = None
+        is_reached = False
         with suppress(OSError, ValueError, HTTPException):
-            client.send(request)
-            answer = client.receive("HEAD" if request.startswith(b"HEAD") else "GET")
-        if answer is None or STRANGE_FRAMING.search(request):
-            client.close()
-        status = dict(answer.headers).get("cache-status", "") if answer else ""
+            is_reached = "wheelcache" in self._ask(request, ATTACKER_PATIENCE).cache_status
         with self._lock:
-            self.figures.update({"hostile": 1, "reached": "wheelcache" in status})
+            self.figures.update({"hostile": 1, "reached": is_reached})
 
     def run(self, requests, *, threads=4):
         """Make so many honest requests, and as many of the attacker."""
@@ -196,12 +161,11 @@ class Siege:
 
         def make(number):
             chance, attacker = random.Random(number), Attacker(self._bob, number)
-            with closing(Client(self._port)) as honest, closing(Client(self._port, ATTACKER_PATIENCE)) as hostile:
-                for step in range(number, requests, threads):
-                    public, _ = chance.choice(self._visitors)
-                    self._attack(hostile, attacker.mutate(public, url_for(chance, step)))
-                    _, headers = chance.choice(self._visitors)
-                    self._visit(honest, headers, url_for(chance, step))
+            for step in range(number, requests, threads):
+                public, _ = chance.choice(self._visitors)
+                self._attack(attacker.mutate(public, url_for(chance, step)))
+                _, headers = chance.choice(self._visitors)
+                self._visit(headers, url_for(chance, step))
 
         with ThreadPoolExecutor(threads) as pool:
             list(pool.map(make, range(threads)))
