@@ -1,7 +1,5 @@
 """Middleware between the cache and the framework, which changes requests."""
 
-from wsgiref.validate import validator
-
 import pytest
 from werkzeug.middleware.dispatcher import DispatcherMiddleware
 from werkzeug.middleware.proxy_fix import ProxyFix
@@ -81,19 +79,12 @@ def passing_async(app):
     return inside
 
 
-@of_each(
-    {
-        f"{target} {wsgi.__name__}": (wsgi, target)
-        for target in ("/plain", "/named/%FF")
-        for wsgi in (passing, validator)
-    }
-)
+@of_each({target: target for target in ("/plain", "/named/%FF")})
 def test_unknown_middleware_that_changes_nothing_keeps_pages_apart_by_the_cookie_header(site_behind, item):
-    wsgi, target = item
-    site = site_behind(wsgi, passing_async)
+    site = site_behind(passing, passing_async)
     for cookies in ({}, {"Cookie": "a=1"}, {"Cookie": "a=2"}):
-        assert site.get(target, cookies).detail.endswith("; stored")
-        assert site.get(target, cookies).detail.startswith("hit")
+        assert site.get(item, cookies).detail.endswith("; stored")
+        assert site.get(item, cookies).detail.startswith("hit")
 
 
 FORWARDED = {

@@ -134,13 +134,17 @@ def test_a_streamed_page_of_a_site_with_sessions_is_not_stored(pages):
 def test_a_page_of_cache_page_that_depends_on_cookies_is_for_the_worker_that_made_it(make_site):
     """A worker that gets it from Django's cache cannot know which cookies the view has read."""
     maker, other = make_site(), make_site()
-    maker.add(
-        "/themed", cache_page(600)(vary_on_cookie(lambda request: HttpResponse(request.COOKIES.get("theme")))), None
-    )
+    themed = cache_page(600)(vary_on_cookie(lambda request: HttpResponse(request.COOKIES.get("theme"))))
+    maker.add("/themed", themed, None)
+    maker.add("/aged", vary_on_cookie(lambda request: HttpResponse("page", headers={"Age": "1"})))
+    maker.add("/marked", vary_on_cookie(lambda request: HttpResponse(setattr(request, "_cache_update_cache", False))))
     for site in (maker, other):
         for theme in ("dark", "light"):
             assert site.get("/themed", {"Cookie": f"theme={theme}"}).body.startswith(theme.encode())
     assert (maker.stats().stored, other.stats().stored) == (2, 0)
+    # Not from Django's cache.
+    assert [maker.get("/aged").detail[:3] for _ in range(2)] == ["fwd", "hit"]
+    assert [maker.get("/marked").detail[:3] for _ in range(2)] == ["fwd", "hit"]
 
 
 # A rehearsal.

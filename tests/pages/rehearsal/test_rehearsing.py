@@ -1,15 +1,11 @@
 """A rehearsal serves nothing, and counts the pages that would have been wrong."""
 
-import asyncio
-from functools import partial
-
 import pytest
 
 from tests.pages.rehearsal.conftest import LINES, example, lines, noisy, outcomes, personal, serving
-from tests.pages.site import AsgiSite, Response, running_loop
-from tests.waiting import until
+from tests.pages.site import Response
 from wheelcache.pages import rehearsing, ttl, without_cookies
-from wheelcache.pages.request import NOBODY
+from wheelcache.pages.asgi import AsgiRequest
 
 # Nothing is served.
 
@@ -199,61 +195,26 @@ def test_after_many_reruns_a_view_is_compared_more_and_more_rarely(rehearsed, mo
         assert compared == 7 * [True] + 13 * [False]
 
 
-class HeldSite(AsgiSite):
-    """A site whose reruns end one after the other, as the test allows it."""
-
-    def __init__(self, clock, **options):
-        super().__init__(clock, **options)
-        self.allowed = asyncio.Semaphore(0)
-        self.begun = self.running = self.most_running = 0
-
-    def has_begun(self, number):
-        self.clock.advance(0.1)
-        return self.begun >= number
-
-    async def application(self, scope, receive, send):
-        if scope["client"][0] == NOBODY:
-            self.begun, self.running = self.begun + 1, self.running + 1
-            self.most_running = max(self.most_running, self.running)
-            await self.allowed.acquire()
-            self.running -= 1
-        await super().application(scope, receive, send)
+def test_at_most_four_reruns_run_at_the_same_time(site):
+    rehearsal, begun = site.cache.pages.rehearsal, []
+    for number in range(6):
+        rehearsal.start(begun.append, number)
+    # The others begin in their order, as soon as one ends. After the last one, four may run again.
+    for most in (4, 5, 6, 6, 6, 6):
+        assert begun == [*range(most)]
+        rehearsal.rerun_ended()
+    for number in range(6, 11):
+        rehearsal.start(begun.append, number)
+    assert begun == [*range(10)]
 
 
-def test_at_most_four_reruns_run_at_the_same_time(clock, closed):
-    site = HeldSite(clock, rehearse=1)
-    closed(site.cache.cache)
-    site.respond = serving(noisy)
-    with running_loop() as site.loop:
-        for _ in range(10):
-            site.get()
-        # Two for each visitor.
-        for number in range(1, 21):
-            assert until(partial(site.has_begun, min(number + 3, 20)))
-            site.loop.call_soon_threadsafe(site.allowed.release)
-    assert site.most_running == 4
-
-
-class SiteWithState(AsgiSite):
-    """A site whose server gives each request a copy of the state of its lifespan, to which the application adds."""
-
-    def scope(self, *parts):
-        return {**super().scope(*parts), "state": {"shop": "Shop"}}
-
-    async def application(self, scope, receive, send):
-        name = scope["state"].setdefault("name", dict(scope["headers"]).get(b"cookie", b"you").decode())
-        headers = [(b"cache-control", b"max-age=60")]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": f"<h1>{scope['state']['shop']}</h1><p>{name}</p>".encode()})
-
-
-def test_each_rerun_has_a_state_of_its_own(clock, closed, found):
-    site = SiteWithState(clock, rehearse=1)
-    closed(site.cache.cache)
-    with running_loop() as site.loop:
-        site.get("/name")
-        site.get("/name", {"Cookie": "ada"})
-        assert found(site, "wrong")
+def test_each_rerun_has_a_state_of_its_own(asgi):
+    """The application adds to the copy that the server gives each request of the state of its lifespan."""
+    scope = {**asgi.scope("GET", "/", "", []), "state": {"shop": "Shop"}}
+    request = AsgiRequest("key", scope, {}, is_plain=True, has_session=False)
+    one, other = (request.without_client(frozenset()).scope["state"] for _ in range(2))
+    one["name"] = "ada"
+    assert other == scope["state"] == {"shop": "Shop"}
 
 
 # Strangers who want to fill the memory, or to hide the outcomes of other views.
