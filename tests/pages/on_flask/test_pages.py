@@ -56,6 +56,23 @@ def test_a_forwarded_host_poisons_no_page(site):
     assert site.get("/host").body.startswith(b"http://example.com/ ")
 
 
+def test_a_second_app_has_the_same_cache_and_the_functions_around_its_views_may_add_tags(site):
+    site.add("/first", lambda request: "page")
+    assert [site.get("/first").detail[:3] for _ in range(2)] == ["fwd", "hit"]
+    second = flask.Flask(__name__)
+    second.before_request(lambda: flask.g.cache_tags.add("before"))
+    second.after_request(lambda response: setattr(flask.g, "cache_tags", flask.g.cache_tags | {"after"}) or response)
+    second.get("/second")(site.cache.cached(60)(lambda: "page"))
+    site.cache.init_app(second)
+    site.cache.purge_all()
+    assert site.get("/first").detail.startswith("fwd")
+    site.app = second
+    for tag in ("before", "after"):
+        assert [site.get("/second").detail[:3] for _ in range(2)] == ["fwd", "hit"]
+        site.cache.delete_tags(tag)
+    assert site.get("/second").detail.startswith("fwd")
+
+
 # Errors, for which Werkzeug passes on the environ.
 
 
