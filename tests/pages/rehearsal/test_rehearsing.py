@@ -4,6 +4,7 @@ import pytest
 
 from tests.pages.rehearsal.conftest import LINES, example, lines, noisy, outcomes, personal, serving
 from tests.pages.site import Response
+from tests.waiting import until
 from wheelcache.pages import rehearsing, ttl, without_cookies
 from wheelcache.pages.asgi import AsgiRequest
 
@@ -127,16 +128,33 @@ def test_pages_that_lose_cookies_are_compared_for_other_visitors_only(rehearsed,
     assert example(site, "unclear")["visitor"] == "a rule removes its cookies"
 
 
-@pytest.mark.parametrize(("seconds", "gains"), [(59, 1), (60, 0)])
-def test_a_second_visit_within_a_minute_would_have_been_a_hit(rehearsed, clock, seconds, gains):
+@pytest.mark.parametrize(
+    "how",
+    [{"headers": {"If-None-Match": '"a"'}}, {"headers": {"Authorization": "Basic eDp5"}}, {"method": "HEAD"}],
+)
+def test_an_answer_that_is_not_that_to_anybody_is_counted_and_not_compared(rehearsed, store, how):
     site = rehearsed()
-    site.respond = serving(lines, "public")
+    site.respond = serving(lambda request: lines(request) if request.method == "GET" else "", "public, max-age=60")
+    store(site)
     rehearsal = site.cache.pages.rehearsal
+    assert until(lambda: not rehearsal._comparisons)
+    site.get(**how)
+    assert outcomes(site) == {"stored": 1, "hits": 1}
+    assert not rehearsal._comparisons
+
+
+@pytest.mark.parametrize(
+    ("control", "seconds", "gains"), [("public", 59, 1), ("public", 60, 0), ("private, max-age=60", 59, 0)]
+)
+def test_a_second_visit_within_a_minute_would_have_been_a_hit(rehearsed, clock, control, seconds, gains):
+    site = rehearsed()
+    site.respond = serving(lines, control)
     site.get("/page")
     clock.advance(seconds)
     site.get("/page")
     site.get("/other")
-    found = {kind.partition(":")[0]: each.number for (_, kind), each in rehearsal.counts().items() if "ttl" in kind}
+    counts = site.cache.pages.rehearsal.counts().items()
+    found = {kind.partition(":")[0]: each.number for (_, kind), each in counts if kind.endswith("]")}
     assert (found["needs"], found.get("gains", 0)) == (3, gains)
 
 
@@ -253,3 +271,12 @@ def test_no_stranger_fills_the_memory_or_hides_other_views(make_site, flood):
     assert all(len(key) < 100 for key in rehearsal._would_be_stored._facts)
     assert all(len(names) <= rehearsing.MOST_LOST for names in rehearsal._lost.values())
     assert ("last", "not stored: no lifetime") in rehearsal.counts()
+
+
+def test_the_outcomes_of_all_views_are_bounded(make_site, monkeypatch):
+    monkeypatch.setattr(rehearsing, "MOST_ROWS", 5)
+    site = make_site(rehearse=1)
+    site.respond = without_lifetime("")
+    for number in range(9):
+        site.get(f"/{number}")
+    assert len(site.cache.pages.rehearsal.counts()) == 5
