@@ -103,6 +103,7 @@ REFUSED = {
     "all cookies, copied": ("", lambda request: copy.deepcopy(cookies_of(request))),
     "all cookies, pickled": ("", lambda request: pickle.loads(pickle.dumps(cookies_of(request)))),
     "all headers": ("reads all headers", lambda request: [*request.headers.items()]),
+    "the number of headers": ("reads all headers", lambda request: len(request.headers)),
     "the user of the server": ("reads REMOTE_USER", lambda request: environ_of(request).get("REMOTE_USER")),
     "an entry of the server": ("reads SSL_CLIENT", lambda request: environ_of(request).get("SSL_CLIENT")),
     "the protocol": ("reads SERVER_PROTOCOL", lambda request: environ_of(request).get("SERVER_PROTOCOL")),

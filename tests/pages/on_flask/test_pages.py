@@ -7,6 +7,7 @@ from werkzeug.exceptions import NotFound
 
 from tests.pages.site import is_stored
 from wheelcache.flask_backend import HTTPCache
+from wheelcache.flask_backend.app_contexts import figures_directory
 from wheelcache.pages import ttl, without_cookies
 
 
@@ -48,6 +49,13 @@ def test_the_lifetime_must_be_a_number_of_seconds(site, seconds):
 def test_a_cache_without_an_app_says_so():
     with pytest.raises(AttributeError, match=r"the HTTP cache 'shop' has no app yet: call init_app\(app\) first"):
         HTTPCache("shop").purge_all()
+
+
+def test_the_figures_of_a_cache_are_in_the_directory_of_its_app(closed):
+    cache, app = HTTPCache(), flask.Flask(__name__)
+    cache.init_app(app)
+    closed(cache.cache)
+    assert cache.pages.options.figures_dir == figures_directory(app)
 
 
 def test_a_forwarded_host_poisons_no_page(site):

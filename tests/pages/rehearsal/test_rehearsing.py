@@ -132,12 +132,12 @@ def test_pages_that_lose_cookies_are_compared_for_other_visitors_only(rehearsed,
     "how",
     [{"headers": {"If-None-Match": '"a"'}}, {"headers": {"Authorization": "Basic eDp5"}}, {"method": "HEAD"}],
 )
-def test_an_answer_that_is_not_that_to_anybody_is_counted_and_not_compared(rehearsed, store, how):
+def test_an_answer_that_is_not_that_to_anybody_is_counted_and_not_compared(rehearsed, store, clock, how):
     site = rehearsed()
     site.respond = serving(lambda request: lines(request) if request.method == "GET" else "", "public, max-age=60")
     store(site)
     rehearsal = site.cache.pages.rehearsal
-    assert until(lambda: not rehearsal._comparisons)
+    assert until(lambda: (clock.advance(0.1), not rehearsal._comparisons)[1])
     site.get(**how)
     assert outcomes(site) == {"stored": 1, "hits": 1}
     assert not rehearsal._comparisons
@@ -156,6 +156,23 @@ def test_a_second_visit_within_a_minute_would_have_been_a_hit(rehearsed, clock, 
     counts = site.cache.pages.rehearsal.counts().items()
     found = {kind.partition(":")[0]: each.number for (_, kind), each in counts if kind.endswith("]")}
     assert (found["needs"], found.get("gains", 0)) == (3, gains)
+
+
+def test_a_refuted_rule_is_proved_after_all_if_the_difference_was_a_clock_of_minutes(rehearsed, clock):
+    site = rehearsed()
+    # The visit, six reruns, the visit again, and the rerun after a minute.
+    times = ["noon", *6 * ["two"], "noon", "three"]
+    site.respond = serving(lambda request: f"<p>{times.pop(0)}</p>", "public")
+
+    def number_of(kind):
+        clock.advance(0.1)
+        return sum(each.number for (_, name), each in site.cache.pages.rehearsal.counts().items() if kind in name)
+
+    site.get("/page")
+    assert until(lambda: number_of("refuted") == 1)
+    clock.advance(61)
+    assert until(lambda: number_of("proved") == 1)
+    assert number_of("refuted") == 0
 
 
 # Bounds.
@@ -185,6 +202,16 @@ def test_comparisons_are_bounded_by_their_number_and_their_bytes(rehearsed, foun
         for _ in range(2):
             site.get()
     assert outcomes(site)["unclear"] == 3
+
+
+def test_an_answer_that_became_too_long_is_not_compared(rehearsed, found, store):
+    site = rehearsed(max_body=1000)
+    site.respond = serving(lines)
+    store(site)
+    site.respond = serving(lambda request: "x" * 1001)
+    site.get()
+    assert found(site, "unclear")
+    assert example(site, "unclear")["visitor"] == "longer than max_body"
 
 
 def test_after_many_reruns_a_view_is_compared_more_and_more_rarely(rehearsed, monkeypatch):
