@@ -1,19 +1,15 @@
 """No visitor gets a page that was made for another one."""
 
-from itertools import count
-
 import flask
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 from flask.sessions import SecureCookieSession, SessionInterface
 
-from tests.pages.on_both.sites import logged_in, response_to, session_of
+from tests.pages.on_both.sites import logged_in, numbers, response_to, session_of
 from tests.pages.site import is_stored, running_loop
 from tests.waiting import until
 from wheelcache.engine.keys import NO_VIEW
 from wheelcache.pages import ttl, without_cookies
-
-numbers = count()
 
 
 def show_name(request):

@@ -7,7 +7,6 @@ import zlib
 from base64 import b64encode
 from email.utils import parsedate_to_datetime
 from http import cookies as http_cookies
-from itertools import count
 
 import pytest
 from django.core.cache import cache
@@ -25,7 +24,7 @@ from django.utils.safestring import mark_safe
 from django.views.decorators.cache import cache_control, cache_page
 from django.views.decorators.csrf import csrf_protect, ensure_csrf_cookie, requires_csrf_token
 
-from tests.pages.on_both.sites import MIDDLEWARE, ONE, OTHER, DjangoOnWsgi
+from tests.pages.on_both.sites import MIDDLEWARE, ONE, OTHER, DjangoOnWsgi, numbers
 from tests.pages.site import is_stored
 from wheelcache.pages import ttl, without_cookies
 
@@ -35,7 +34,6 @@ NOT_STORED = {"Cache-Control": "no-store"}
 """With it, what a view keeps for later requests is of the visitor of this one."""
 
 
-numbers = count()
 for_a_minute = cache_control(max_age=60)
 
 FORM = '<form method="post">{% csrf_token %}<input name="a"></form>'
