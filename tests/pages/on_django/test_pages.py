@@ -90,6 +90,7 @@ def test_a_language_or_a_time_zone_that_an_earlier_request_left_behind_is_not_st
     site.add("/activate", activate)
     site.add("/language", language)
     site.add("/zone", lambda request: timezone.get_current_timezone_name())
+    translation.deactivate()
     # Not if the request itself has chosen them.
     assert site.get("/activate").detail.endswith("stored")
     assert site.get("/language").detail == 'fwd=miss; detail="language of an earlier request"'

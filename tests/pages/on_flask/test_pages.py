@@ -46,11 +46,6 @@ def test_the_lifetime_must_be_a_number_of_seconds(site, seconds):
         site.cache.cached(seconds)
 
 
-def test_a_cache_without_an_app_says_so():
-    with pytest.raises(AttributeError, match=r"the HTTP cache 'shop' has no app yet: call init_app\(app\) first"):
-        HTTPCache("shop").purge_all()
-
-
 def test_the_figures_of_a_cache_are_in_the_directory_of_its_app(closed):
     cache, app = HTTPCache(), flask.Flask(__name__)
     cache.init_app(app)

@@ -10,9 +10,7 @@ from wheelcache.pages.asgi import AsgiRequest
 
 # Nothing is served.
 
-LIFETIMES = [
-    *("max-age=600", "max-age=1, stale-while-revalidate=600", "max-age=1, stale-if-error=600", "no-cache"),
-]
+LIFETIMES = [*("max-age=600", "max-age=1, stale-while-revalidate=600", "max-age=1, stale-if-error=600", "no-cache")]
 HEADERS = [
     *({"Cache-Control": "only-if-cached"}, {"Cache-Control": "no-store"}, {"Authorization": "Basic eDp5"}),
     *({"Range": "bytes=1-2"}, {"If-None-Match": '"old"'}, {"If-None-Match": "*"}, {"Cookie": "theme=dark"}),
@@ -130,8 +128,7 @@ def test_pages_that_lose_cookies_are_compared_for_other_visitors_only(rehearsed,
 
 
 @pytest.mark.parametrize(
-    "how",
-    [{"headers": {"If-None-Match": '"a"'}}, {"headers": {"Authorization": "Basic eDp5"}}, {"method": "HEAD"}],
+    "how", [{"headers": {"If-None-Match": '"a"'}}, {"headers": {"Authorization": "Basic eDp5"}}, {"method": "HEAD"}]
 )
 def test_an_answer_that_is_not_that_to_anybody_is_counted_and_not_compared(rehearsed, store, clock, how):
     site = rehearsed()
@@ -205,6 +202,21 @@ def test_comparisons_are_bounded_by_their_number_and_their_bytes(rehearsed, foun
     assert outcomes(site)["unclear"] == 3
 
 
+@pytest.mark.parametrize("make_site", ["wsgi"], indirect=True)
+def test_only_a_complete_response_that_is_not_too_long_is_compared(rehearsed):
+    site = rehearsed(max_body=100)
+    site.respond = serving(lines, "public")
+    answer = site.app(site.environ(*site.parts("/left")), lambda *start: print)
+    next(iter(answer))
+    answer.close()
+    site.respond = serving(lambda request: "x" * 101, "public")
+    site.get("/long")
+    assert site.cache.pages.rehearsal._comparisons == 0
+    site.respond = serving(lines, "public")
+    site.get("/complete")
+    assert site.cache.pages.rehearsal._comparisons == 1
+
+
 def test_an_answer_that_became_too_long_is_not_compared(rehearsed, found, store):
     site = rehearsed(max_body=1000)
     site.respond = serving(lines)
@@ -275,10 +287,7 @@ def without_lifetime(vary):
 
 LONG = "x" * 3000
 FLOODS = {
-    "cookies on which no page depends": (
-        "Cookie",
-        lambda number: (f"/s/{number}", {"Cookie": f"c{number}{LONG}=1"}),
-    ),
+    "cookies on which no page depends": ("Cookie", lambda number: (f"/s/{number}", {"Cookie": f"c{number}{LONG}=1"})),
     "cookies that a page shows": ("", lambda number: ("/s", {"Cookie": f"c{number}=<p>x-3000</p>"})),
     "values of headers": ("User-Agent", lambda number: (f"/s/{number}", {"User-Agent": f"{number}{LONG}"})),
     "pages that set a cookie each": ("", lambda number: (f"/many/{number}", {})),

@@ -289,8 +289,7 @@ def test_a_rule_is_recommended_if_enough_comparisons_prove_it(case):
 
 
 @pytest.mark.parametrize(
-    ("url", "pattern"),
-    [("/a?b", '"/a"'), ("/caf%C3%A9/%22", '"/café/\\""'), (f"/{'%C3%A9' * 33}%", f'"/{"é" * 33}*"')],
+    ("url", "pattern"), [("/a?b", '"/a"'), ("/caf%C3%A9/%22", '"/café/\\""'), (f"/{'%C3%A9' * 33}%", f'"/{"é" * 33}*"')]
 )
 def test_the_rule_for_a_wrong_page_matches_its_path(url, pattern):
     advice = advice_of(outcomes_of(wrong=[(url, 1)]))
