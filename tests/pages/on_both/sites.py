@@ -15,10 +15,12 @@ from django.urls import path
 from django.views.decorators.cache import cache_control
 from werkzeug.middleware.proxy_fix import ProxyFix
 
-from tests.pages.on_both.traces import traced
 from tests.pages.site import AsgiSite, WsgiSite, answer_of, site_on
+from tests.scripts import ROOT
 from wheelcache.flask_backend import HTTPCache
+from wheelcache.pages import NOTES_KEY
 from wheelcache.pages.django_pages import COMPANION, make_cache
+from wheelcache.pages.reads import Reads
 
 MIDDLEWARE = [
     COMPANION,
@@ -47,37 +49,41 @@ def login(request, name):
     return HttpResponse("hello")
 
 
+def numbering(view, response_class):
+    """Return a view of the framework whose texts are numbered: those of ``view(request)``, which may be a response."""
+
+    def numbered(found):
+        is_response = isinstance(found, (HttpResponseBase, flask.Response))
+        return found if is_response else response_class(f"{found} {next(numbers)}")
+
+    # Flask passes no request.
+    async def respond_async(*request, **parts):
+        return numbered(await view(*request or [flask.request], **parts))
+
+    def respond(*request, **parts):
+        return numbered(view(*request or [flask.request], **parts))
+
+    return respond_async if iscoroutinefunction(view) else respond
+
+
 class Django:
-    """What the sites of Django have in common."""
+    """A site of Django. ``interface`` is that of its ``handler``."""
 
     session_cookie = "sessionid"
 
+    def __init__(self, clock, middleware=lambda app: app, **options):
+        self.cache = make_cache(site_on(clock, has_companion=True), "pages", options)
+        self.app = getattr(self.cache, self.interface)(middleware(self.handler()))
+
     def add(self, target, view, seconds=60):
         """Add a page of ``view(request)``, a response or text, which is numbered. ``seconds`` are its lifetime."""
-
-        def respond(request, **parts):
-            found = view(request, **parts)
-            return found if isinstance(found, HttpResponseBase) else numbered(found)
-
-        async def respond_async(request, **parts):
-            return numbered(await view(request, **parts))
-
-        responds = respond_async if iscoroutinefunction(view) else respond
+        responds = numbering(view, HttpResponse)
         responds = responds if seconds is None else cache_control(max_age=seconds)(responds)
         settings.ROOT_URLCONF.urlpatterns.append(path(target.removeprefix("/"), responds, name=target[1:]))
 
-    def traced(self, *request):
-        return traced(self, self.app, *request)
-
-
-def numbered(text):
-    return HttpResponse(f"{text} {next(numbers)}")
-
 
 class DjangoOnWsgi(Django, WsgiSite):
-    def __init__(self, clock, middleware=lambda app: app, **options):
-        self.cache = make_cache(site_on(clock, has_companion=True), "pages", options)
-        self.app = self.cache.wsgi(middleware(WSGIHandler()))
+    interface, handler = "wsgi", WSGIHandler
 
     def ask(self, *parts):
         # Without wsgiref's validator, which refuses other classes of environ than dict.
@@ -85,9 +91,7 @@ class DjangoOnWsgi(Django, WsgiSite):
 
 
 class DjangoOnAsgi(Django, AsgiSite):
-    def __init__(self, clock, middleware=lambda app: app, **options):
-        self.cache = make_cache(site_on(clock, has_companion=True), "pages", options)
-        self.app = self.cache.asgi(middleware(ASGIHandler()))
+    interface, handler = "asgi", ASGIHandler
 
 
 class AsyncAroundSync(DjangoOnAsgi):
@@ -102,42 +106,22 @@ def not_async(get_response):
     return lambda request: get_response(request)
 
 
-def cache_on(clock, **options):
-    """Return a cache of Flask whose time the test moves."""
-    cache = HTTPCache(**{"figures_dir": None, **options})
-    cache._site = site_on(clock, has_companion=True)
-    return cache
-
-
 class Flask(WsgiSite):
     session_cookie = "session"
 
-    def __init__(self, clock, app_class=flask.Flask, middleware=lambda app: ProxyFix(app, x_host=1), **options):
-        self.cache = cache_on(clock, **options)
-        self.flask = app_class(__name__)
+    def __init__(self, clock, middleware=lambda app: ProxyFix(app, x_host=1), **options):
+        self.cache = HTTPCache(**{"figures_dir": None, **options})
+        self.cache._site = site_on(clock, has_companion=True)
+        self.app = self.flask = flask.Flask(__name__)
         self.flask.secret_key = "not secret"
         self.flask.wsgi_app = middleware(self.flask.wsgi_app)
         self.cache.init_app(self.flask)
-        self.app = self.flask
         self.flask.get("/login/<name>")(lambda name: flask.session.update(name=name) or "hello")
 
     def add(self, target, view, seconds=60):
-        def respond(**parts):
-            found = view(flask.request, **parts)
-            return found if isinstance(found, flask.Response) else f"{found} {next(numbers)}"
-
-        async def respond_async(**parts):
-            return f"{await view(flask.request, **parts)} {next(numbers)}"
-
-        responds = respond_async if iscoroutinefunction(view) else respond
+        responds = numbering(view, flask.Response)
         responds = responds if seconds is None else self.cache.cached(seconds)(responds)
         self.flask.add_url_rule(target, target[1:], responds)
-
-    def ask(self, *parts):
-        return answer_of(self.app, self.environ(*parts))
-
-    def traced(self, *request):
-        return traced(self, self.flask.wsgi_app, *request)
 
 
 DJANGO = {"Django on WSGI": DjangoOnWsgi, "Django on ASGI": DjangoOnAsgi, "Django, not async": AsyncAroundSync}
@@ -173,3 +157,31 @@ def cookies_of(request):
 
 def environ_of(request):
     return request.META if hasattr(request, "META") else request.environ
+
+
+def query_of(request):
+    return request.GET if hasattr(request, "GET") else request.args
+
+
+# Where a page reads what it depends on.
+
+
+def line_of(path, text):
+    """Return the number of the first line of a file that contains ``text``."""
+    lines = (ROOT / path).read_text().splitlines()
+    return next(number for number, line in enumerate(lines, 1) if text in line)
+
+
+def traced(site, *request):
+    """Make a request whose reads are recorded. Return them."""
+    traces = Reads()
+    behind_cache = site.flask.wsgi_app if hasattr(site, "flask") else site.app
+    application = behind_cache._app
+
+    def with_traces(environ, *args):
+        environ[NOTES_KEY].traces = traces
+        return application(environ, *args)
+
+    behind_cache._app = with_traces
+    assert site.get(*request).status == 200
+    return traces

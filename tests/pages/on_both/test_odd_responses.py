@@ -11,12 +11,6 @@ from tests.pages.odd_responses import CONTENT_TYPES, comparable
 from tests.pages.on_both.sites import ONE, OTHER, DjangoOnAsgi, of_each, response_to
 
 
-class WithoutCharset(HttpResponse):
-    @property
-    def charset(self):
-        raise RuntimeError("Is it text?")
-
-
 def of_type(content_type):
     return lambda request: response_to(request, b"page", Content_Type=content_type)
 
@@ -45,7 +39,6 @@ OF_ANY_TYPE = {
 }
 ODD = {"tags": (with_attribute("cache_tags", 7), TAGS, TAGS)}
 ODD_IN_DJANGO = {
-    "charset that fails": (lambda request: WithoutCharset(b"page", content_type="text/plain"), UNREADABLE),
     "charset that is a number": (lambda request: HttpResponse(b"page", content_type="text/plain", charset=7), ENCODING),
     "reason that is a number": (lambda request: HttpResponse("page", reason=7), None),
     "match": (with_attribute("resolver_match", object()), UNREADABLE),

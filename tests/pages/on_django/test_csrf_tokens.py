@@ -4,33 +4,185 @@ import gzip
 import re
 import time
 import zlib
+from base64 import b64encode
 from email.utils import parsedate_to_datetime
 from http import cookies as http_cookies
 
 import pytest
+from django.core.cache import cache
 from django.core.checks import Tags, run_checks
 from django.core.exceptions import ImproperlyConfigured
-from django.http import HttpResponse
+from django.http import HttpResponse, StreamingHttpResponse
 from django.middleware import csrf
-from django.middleware.csrf import _does_token_match, _unmask_cipher_token, get_token
+from django.middleware.csrf import CsrfViewMiddleware, _does_token_match, _unmask_cipher_token, get_token, rotate_token
+from django.template import engines
 from django.urls import path
 from django.utils.crypto import get_random_string
 from django.utils.deprecation import MiddlewareMixin
+from django.utils.html import escapejs
+from django.utils.safestring import mark_safe
+from django.views.decorators.cache import cache_control, cache_page
+from django.views.decorators.csrf import csrf_protect, ensure_csrf_cookie, requires_csrf_token
 
-from tests.pages.on_both.sites import MIDDLEWARE, ONE, OTHER, DjangoOnWsgi
-from tests.pages.on_django.pages_site import FORM, HOSTILE, SAFE, for_a_minute, rendered
+from tests.pages.on_both.sites import MIDDLEWARE, ONE, OTHER, DjangoOnWsgi, numbers
 from tests.pages.site import is_stored
 from wheelcache.pages import ttl, without_cookies
 
-ALNUM = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+ALNUM = csrf.CSRF_ALLOWED_CHARS
 FORMS = "/forms/1"
 NOT_STORED = {"Cache-Control": "no-store"}
 """With it, what a view keeps for later requests is of the visitor of this one."""
 
 
+for_a_minute = cache_control(max_age=60)
+
+FORM = '<form method="post">{% csrf_token %}<input name="a"></form>'
+LONG = "Enough text to be compressed. " * 20
+DATE = "Tue, 14 Nov 2023 22:13:20 GMT"
+DIGEST = "0af7" * 16
+
+
+def rendered(request, text):
+    return engines["django"].from_string(text).render({"number": next(numbers)}, request)
+
+
+def rendering(text):
+    """Return a view, which accepts its form."""
+    return lambda request: HttpResponse("accepted" if request.method == "POST" else rendered(request, text))
+
+
+def showing(*reads):
+    """Return a view whose page shows the token, and more."""
+    return lambda request: HttpResponse(" ".join(str(read(request)) for read in [get_token, *reads]))
+
+
+def fragment(request, escape=str):
+    """Return the form that the first visitor has got."""
+    kept = cache.get_or_set("fragment", lambda: mark_safe(rendered(request, FORM)))
+    return f"{escape(kept)} {next(numbers)}"
+
+
+def streamed(request, text):
+    async def async_body():
+        yield text(request)
+
+    return StreamingHttpResponse(async_body() if hasattr(request, "scope") else map(text, [request]))
+
+
+def adding(add):
+    """Return a view whose response has a token, and what ``add(response, token, secret)`` adds."""
+
+    def view(request):
+        response = HttpResponse(f"{(token := get_token(request))} ")
+        add(response, token, secret(request))
+        return response
+
+    return view
+
+
+def rotated(request):
+    token = get_token(request)
+    rotate_token(request)
+    return HttpResponse(f"{token} {get_token(request)}")
+
+
+def secret(request):
+    """Return the secret. The first read does not count, and the next is not noticed."""
+    meta = request.META
+    meta.get("wsgi.multithread")
+    return dict.get(meta, "CSRF_COOKIE")
+
+
+def masked(secret):
+    """Return a token of a secret without Django's function: each character is moved by that of the mask."""
+    return "b" * 32 + "".join(ALNUM[(ALNUM.index(each) + 1) % 62] for each in secret)
+
+
+def for_other_caches(request):
+    response = HttpResponse(rendered(request, FORM))
+    response["Expires"] = DATE
+    response["Cache-Control"] = "private, no-cache, public, s-maxage=60, proxy-revalidate, must-revalidate"
+    response["CDN-Cache-Control"] = response["Surrogate-Control"] = "max-age=60"
+    return response
+
+
+SAFE = {
+    "decorated": csrf_protect(showing()),
+    "required": requires_csrf_token(showing()),
+    "ensured": ensure_csrf_cookie(lambda request: HttpResponse(f"ensured {next(numbers)}")),
+    "hundred": lambda request: HttpResponse(" ".join(get_token(request) for _ in range(100))),
+}
+"""Pages that are shared: each visitor has a token of the own secret."""
+
+HOSTILE = {
+    "stream": lambda request: streamed(request, get_token),
+    "escaped": lambda request: HttpResponse("".join(f"\\u{ord(each):04x}" for each in get_token(request))),
+    "base64": lambda request: HttpResponse(b64encode(get_token(request).encode())),
+    "unused": lambda request: HttpResponse(f"{get_token(request)[:0]}unused"),
+    "rotated": rotated,
+    "status": lambda request: HttpResponse(get_token(request), status=404),
+    "hundred-and-one": lambda request: HttpResponse(" ".join(get_token(request) for _ in range(101))),
+    # In a header.
+    "in-header": adding(lambda response, token, own: response.headers.setdefault("X-Token", token)),
+    "piece-in-header": adding(lambda response, token, own: response.headers.setdefault("X-Token", token[:16])),
+    "secret-in-header": adding(lambda response, token, own: response.headers.setdefault("Link", f"</x?{own}>")),
+    "in-cookie": adding(lambda response, token, own: response.set_cookie("XSRF-TOKEN", token)),
+    "in-reason": adding(lambda response, token, own: setattr(response, "reason_phrase", f"OK {token}")),
+    # The secret, and another form of the token, in addition to the token.
+    "secret-in-body": adding(lambda response, token, own: response.write(own)),
+    "remasked": adding(lambda response, token, own: response.write(masked(own))),
+    "base64-too": adding(lambda response, token, own: response.write(b64encode(token.encode()))),
+    "base64-shifted-too": adding(lambda response, token, own: response.write(b64encode(b"ab" + token.encode()))),
+    "reversed-too": adding(lambda response, token, own: response.write(token[::-1])),
+    "hex-too": adding(lambda response, token, own: response.write(token.encode().hex())),
+    "sliced-too": adding(lambda response, token, own: response.write(token[:40])),
+    "last-piece-too": adding(lambda response, token, own: response.write(token[48:])),
+    # Reads of the secret.
+    "reads-cookie": showing(lambda request: request.COOKIES.get("csrftoken")),
+    "reads-cookie-only": lambda request: HttpResponse(str(request.COOKIES.get("csrftoken"))),
+    "reads-entry": showing(lambda request: request.META["CSRF_COOKIE"]),
+    "reads-entry-only": lambda request: HttpResponse(str(request.META.get("CSRF_COOKIE"))),
+    "reads-header": showing(lambda request: request.META.get("HTTP_COOKIE")),
+    "found-secret": lambda request: HttpResponse(str(CsrfViewMiddleware(rotated)._get_secret(request))),
+    # The form of another visitor.
+    "cache-page": cache_page(600)(rendering(FORM)),
+    "fragment": lambda request: HttpResponse(fragment(request)),
+    "fragment-in-script": lambda request: HttpResponse(fragment(request, escapejs)),
+    "fragment-in-utf-16": lambda request: HttpResponse(fragment(request), charset="utf-16"),
+    "fragment-in-a-stream": lambda request: streamed(request, lambda request: fragment(request) + "y" * 300),
+}
+"""By name. None of these pages may be stored, or show a visitor anything of another one."""
+
+OTHERS = {
+    **{f"forms/{number}": rendering("<p>page {{ number }}</p>" + FORM * number) for number in (1, 10)},
+    "long": rendering(FORM + LONG),
+    "words": lambda request: HttpResponse(LONG),
+    "comment": lambda request: HttpResponse("csrfmiddlewaretoken is the name of a field. " + "0af7" * 8),
+    "digests": lambda request: HttpResponse(f"<i>{DIGEST}</i><code>csrfmiddlewaretoken</code><i>{DIGEST}</i>"),
+    "styles": lambda request: HttpResponse("* {color: red}", content_type="text/css"),
+    "headers-of-the-body": lambda request: HttpResponse(get_token(request), headers={"Last-Modified": DATE}),
+}
+
+
+class Signed(HttpResponse):
+    """A response that is completed while the server iterates over it."""
+
+    def __iter__(self):
+        return iter([self.content.replace(b"unsigned", b"signed  ")])
+
+
+urlpatterns = [
+    *(path(name, for_a_minute(view)) for name, view in {**SAFE, **HOSTILE, **OTHERS}.items()),
+    path("for-other-caches", for_other_caches),
+    path("no-lifetime", rendering(FORM)),
+    path("public", cache_control(public=True, s_maxage=60)(rendering(FORM))),
+    path("signed", for_a_minute(lambda request: Signed(rendered(request, f"unsigned {FORM}")))),
+]
+
+
 @pytest.fixture(autouse=True)
 def urls(site_settings):
-    site_settings.ROOT_URLCONF = "tests.pages.on_django.pages_site"
+    site_settings.ROOT_URLCONF = __name__
 
 
 @pytest.fixture
@@ -188,7 +340,7 @@ def test_a_cookie_of_the_wrong_length_is_replaced(site, value):
 def test_a_masked_cookie_of_an_old_django_is_unmasked(site):
     visitor(site).get(FORMS)
     secret = get_random_string(32, ALNUM)
-    old = Visitor(site, "b" * 32 + "".join(ALNUM[(ALNUM.index(each) + 1) % 62] for each in secret))
+    old = Visitor(site, masked(secret))
     assert is_for(old.get(FORMS), secret)
     assert old.secret == secret
 
@@ -203,15 +355,8 @@ def test_visitors_with_malformed_cookies_keep_no_page_from_being_stored_for_othe
 
 @pytest.mark.parametrize("age", [1000, None])
 def test_the_cookie_of_a_hit_is_the_one_that_django_sends(make_site, site_settings, age):
-    for name, value in {
-        "NAME": "xsrf",
-        "AGE": age,
-        "DOMAIN": "example.com",
-        "PATH": "/forms",
-        "SECURE": True,
-        "HTTPONLY": True,
-        "SAMESITE": "Strict",
-    }.items():
+    names = {"NAME": "xsrf", "AGE": age, "DOMAIN": "example.com", "PATH": "/forms"}
+    for name, value in {**names, "SECURE": True, "HTTPONLY": True, "SAMESITE": "Strict"}.items():
         setattr(site_settings, f"CSRF_COOKIE_{name}", value)
     site = make_site()
     made, hit = (site.get(FORMS, {"Cookie": f"xsrf={A}"}) for _ in range(2))
@@ -308,52 +453,45 @@ def test_gzip_middleware_compresses_each_answer_with_tokens(make_site, insert):
             assert "Accept-Encoding" in answer["vary"]
 
 
-def in_two_members(body):
-    return gzip.compress(body[:9]) + gzip.compress(body[9:])
-
-
-def after_nine_million_bytes(body):
-    return gzip.compress(b" " * 9_000_000 + body, 1)
-
-
-def cut_off(body):
-    return gzip.compress(body)[:-8]
-
-
-READ = [("gzip", gzip.compress), ("gzip", in_two_members), ("GZip", gzip.compress), ("Identity", bytes)]
-ENCODED = [
-    *READ,
-    *(("gzip", each) for each in (after_nine_million_bytes, cut_off)),
+READ = {
+    **{name: (name, gzip.compress) for name in ("gzip", "GZip")},
+    "two members": ("gzip", lambda body: gzip.compress(body[:9]) + gzip.compress(body[9:])),
+    "identity": ("Identity", bytes),
+}
+UNREAD = {
+    "nine million bytes": ("gzip", lambda body: gzip.compress(b" " * 9_000_000 + body, 1)),
+    "cut off": ("gzip", lambda body: gzip.compress(body)[:-8]),
     # The compression does not matter, as only the middleware of the site has it.
-    *((name, zlib.compress) for name in ("x-gzip", "DEFLATE", "br", "gzip, br", "identity, gzip", "unknown")),
-]
+    **{name: (name, zlib.compress) for name in ("x-gzip", "DEFLATE", "br", "gzip, br", "identity, gzip", "unknown")},
+}
+encode = None
 
 
-class Compressing(MiddlewareMixin):
+def encoding(get_response):
     """A middleware that compresses pages as the test has chosen."""
+    coding, compress = encode
 
-    coding, compress = ENCODED[0]
-
-    def process_response(self, request, response):
-        response.content = Compressing.compress(response.content)
-        response["Content-Encoding"] = Compressing.coding
-        response["Content-Length"] = len(response.content)
+    def middleware(request):
+        response = get_response(request)
+        response.content = compress(response.content)
+        response["Content-Encoding"], response["Content-Length"] = coding, len(response.content)
         return response
+
+    return middleware
 
 
 @pytest.mark.parametrize("make_site", ["Django on WSGI"], indirect=True)
-@pytest.mark.parametrize("encoded", ENCODED, ids=lambda encoded: f"{encoded[0]} {encoded[1].__name__}")
-def test_a_compressed_page_with_a_token_of_another_visitor_is_not_stored(make_site, insert, monkeypatch, encoded):
-    insert("Compressing")
+@pytest.mark.parametrize("how", [*READ, *UNREAD])
+def test_a_compressed_page_with_a_token_of_another_visitor_is_not_stored(make_site, insert, monkeypatch, how):
+    coding, _ = chosen = {**READ, **UNREAD}[how]
+    monkeypatch.setattr(f"{__name__}.encode", chosen)
+    insert("encoding")
     site = make_site()
-    monkeypatch.setattr(Compressing, "coding", encoded[0])
-    monkeypatch.setattr(Compressing, "compress", staticmethod(encoded[1]))
     visitor(site).get("/fragment", NOT_STORED)
     assert not any(visitor(site).get("/fragment").detail.startswith("hit") for _ in range(2))
     assert site.stats().stored == 0
     # A page is stored if the cache finds that it has no token, or if its type has no forms.
-    is_read = encoded in READ
-    for target, expected in (("/words", is_read), ("/styles", is_read or encoded[0] != "gzip")):
+    for target, expected in (("/words", how in READ), ("/styles", how in READ or coding != "gzip")):
         assert [visitor(site).get(target).detail[:3] for _ in range(2)] == ["fwd", "hit" if expected else "fwd"]
 
 
@@ -422,18 +560,7 @@ def test_a_page_with_a_token_is_not_stored_behind_unknown_middleware(site_settin
         assert [site.get(FORMS, cookies).detail for _ in range(2)] == [refused, refused]
 
 
-class Signed(HttpResponse):
-    """A response that is completed while the server iterates over it."""
-
-    def __iter__(self):
-        return iter([self.content.replace(b"unsigned", b"signed  ")])
-
-
-urlpatterns = [path("signed", for_a_minute(lambda request: Signed(rendered(request, f"unsigned {FORM}").content)))]
-
-
 def test_a_page_with_tokens_whose_body_changes_inside_the_cache_is_not_stored(site_settings, clock):
-    site_settings.ROOT_URLCONF = __name__
     site = DjangoOnWsgi(clock)
     for _ in range(2):
         assert site.get("/signed").body.startswith(b"signed")

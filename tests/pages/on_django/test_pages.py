@@ -15,37 +15,25 @@ from django.views.decorators.cache import cache_page
 from django.views.decorators.vary import vary_on_cookie
 
 from tests.guests import needs
-from tests.pages.on_both.sites import MIDDLEWARE, DjangoOnAsgi, DjangoOnWsgi, numbered
+from tests.pages.on_both.sites import MIDDLEWARE, DjangoOnAsgi, DjangoOnWsgi
 from tests.pages.site import answer_of, is_stored
 from wheelcache.pages.django_pages import COMPANION, page_cache
-
-
-@pytest.fixture
-def pages(site):
-    """Add pages to a site, whose views are keyword arguments, and return it."""
-
-    def add(**views):
-        for name, view in views.items():
-            site.add(f"/{name}", view)
-        return site
-
-    return add
 
 
 def language(request):
     return translation.get_language()
 
 
-def test_the_language_of_a_cookie_or_of_the_browser_is_a_part_of_the_key(pages):
-    site = pages(language=language)
+def test_the_language_of_a_cookie_or_of_the_browser_is_a_part_of_the_key(site):
+    site.add("/language", language)
     for headers in ({"Cookie": "django_language=de"}, {"Accept-Language": "de"}):
         assert site.get("/language", headers).body.startswith(b"de ")
         assert site.get("/language").body.startswith(b"en ")
         assert is_stored(site, "/language", headers)
 
 
-def test_browsers_share_a_page_unless_the_site_disallows_some(pages, site_settings):
-    site = pages(plain=lambda request: "page")
+def test_browsers_share_a_page_unless_the_site_disallows_some(site, site_settings):
+    site.add("/plain", lambda request: "page")
     assert site.get("/plain", {"User-Agent": "a"}).body == site.get("/plain", {"User-Agent": "b"}).body
     site_settings.DISALLOWED_USER_AGENTS = [re.compile("bot")]
     site.cache.purge_all()
@@ -53,10 +41,10 @@ def test_browsers_share_a_page_unless_the_site_disallows_some(pages, site_settin
     assert site.get("/plain", {"User-Agent": "a bot"}).status == 403
 
 
-def test_a_host_or_a_scheme_that_a_proxy_reports_poisons_no_page(pages, site_settings):
+def test_a_host_or_a_scheme_that_a_proxy_reports_poisons_no_page(site, site_settings):
     site_settings.USE_X_FORWARDED_HOST = True
     site_settings.SECURE_PROXY_SSL_HEADER = ("HTTP_X_SCHEME", "https")
-    site = pages(host=lambda request: request.build_absolute_uri("/"))
+    site.add("/host", lambda request: request.build_absolute_uri("/"))
     for _ in range(2):
         assert site.get("/host", {"X-Forwarded-Host": "evil.test"}).status == 400
         assert site.get("/host", {"X-Scheme": "https"}).body.startswith(b"https://example.com/ ")
@@ -70,6 +58,14 @@ def test_a_name_that_django_takes_for_that_of_the_type_poisons_no_page(site_sett
     environ = site.environ(*site.parts("/type")) | {"HTTP_CONTENT_TYPE": "evil"}
     assert answer_of(site.app, environ).body.startswith(b"evil")
     assert site.get("/type").body.startswith(b"None")
+
+
+@pytest.mark.parametrize("name", ["SCRIPT_URL", "REDIRECT_URL"])
+def test_a_page_whose_script_name_django_derives_from_a_rewritten_url_is_not_stored(site_settings, clock, name):
+    site = DjangoOnWsgi(clock)
+    site.add("/plain", lambda request: "page")
+    environ = site.environ(*site.parts("/plain")) | {name: "/app/plain", "SCRIPT_NAME": "/app"}
+    assert answer_of(site.app, environ).detail == 'fwd=miss; detail="script name from a rewritten URL"'
 
 
 def test_the_state_that_an_application_in_front_keeps_for_the_visitor_reaches_nobody_else(site_settings, clock):
@@ -94,7 +90,9 @@ def test_a_language_or_a_time_zone_that_an_earlier_request_left_behind_is_not_st
     site.add("/activate", activate)
     site.add("/language", language)
     site.add("/zone", lambda request: timezone.get_current_timezone_name())
-    site.get("/activate")
+    translation.deactivate()
+    # Not if the request itself has chosen them.
+    assert site.get("/activate").detail.endswith("stored")
     assert site.get("/language").detail == 'fwd=miss; detail="language of an earlier request"'
     translation.deactivate()
     assert site.get("/zone").detail == 'fwd=miss; detail="time zone of an earlier request"'
@@ -109,33 +107,42 @@ def show_messages(request):
     return HttpResponse(" ".join(map(str, messages.get_messages(request))) if "show" in request.GET else "page")
 
 
-def test_a_page_with_messages_is_not_stored(pages):
-    site = pages(messages=show_messages)
+def test_a_page_with_messages_is_not_stored_and_one_that_found_none_is(site, site_settings):
+    site.add("/messages", show_messages)
     assert [site.get("/messages?add&show").detail for _ in range(2)] == ['fwd=miss; detail="adds messages"'] * 2
     cookie = {"Cookie": site.get("/messages?add")["set-cookie"].partition(";")[0].strip()}
     found = site.get("/messages?show", cookie)
     assert (found.body, found.detail) == (b"saved", 'fwd=miss; detail="shows messages"')
+    site_settings.MESSAGE_STORAGE = "django.contrib.messages.storage.fallback.FallbackStorage"
+    assert site.get("/messages?show").detail.endswith("stored")
 
 
-def test_a_streamed_page_of_a_site_with_sessions_is_not_stored(pages):
+def test_a_streamed_page_of_a_site_with_sessions_is_not_stored(site):
     async def async_body():
         yield "page"
 
     def streamed(request):
         return StreamingHttpResponse(async_body() if hasattr(request, "scope") else iter(["page"]))
 
+    site.add("/streamed", streamed)
     detail = 'fwd=miss; detail="streamed, and may use the session"'
-    assert [pages(streamed=streamed).get("/streamed").detail for _ in range(2)] == [detail] * 2
+    assert [site.get("/streamed").detail for _ in range(2)] == [detail] * 2
 
 
 def test_a_page_of_cache_page_that_depends_on_cookies_is_for_the_worker_that_made_it(make_site):
     """A worker that gets it from Django's cache cannot know which cookies the view has read."""
     maker, other = make_site(), make_site()
-    maker.add("/themed", cache_page(600)(vary_on_cookie(lambda request: numbered(request.COOKIES.get("theme")))), None)
+    themed = cache_page(600)(vary_on_cookie(lambda request: HttpResponse(request.COOKIES.get("theme"))))
+    maker.add("/themed", themed, None)
+    maker.add("/aged", vary_on_cookie(lambda request: HttpResponse("page", headers={"Age": "1"})))
+    maker.add("/marked", vary_on_cookie(lambda request: HttpResponse(setattr(request, "_cache_update_cache", False))))
     for site in (maker, other):
         for theme in ("dark", "light"):
             assert site.get("/themed", {"Cookie": f"theme={theme}"}).body.startswith(theme.encode())
     assert (maker.stats().stored, other.stats().stored) == (2, 0)
+    # Not from Django's cache.
+    assert [maker.get("/aged").detail[:3] for _ in range(2)] == ["fwd", "hit"]
+    assert [maker.get("/marked").detail[:3] for _ in range(2)] == ["fwd", "hit"]
 
 
 # A rehearsal.

@@ -7,6 +7,7 @@ from werkzeug.exceptions import NotFound
 
 from tests.pages.site import is_stored
 from wheelcache.flask_backend import HTTPCache
+from wheelcache.flask_backend.app_contexts import figures_directory
 from wheelcache.pages import ttl, without_cookies
 
 
@@ -45,15 +46,34 @@ def test_the_lifetime_must_be_a_number_of_seconds(site, seconds):
         site.cache.cached(seconds)
 
 
-def test_a_cache_without_an_app_says_so():
-    with pytest.raises(AttributeError, match=r"the HTTP cache 'shop' has no app yet: call init_app\(app\) first"):
-        HTTPCache("shop").purge_all()
+def test_the_figures_of_a_cache_are_in_the_directory_of_its_app(closed):
+    cache, app = HTTPCache(), flask.Flask(__name__)
+    cache.init_app(app)
+    closed(cache.cache)
+    assert cache.pages.options.figures_dir == figures_directory(app)
 
 
 def test_a_forwarded_host_poisons_no_page(site):
     site.add("/host", lambda request: request.host_url)
     assert site.get("/host", {"X-Forwarded-Host": "evil.example"}).body.startswith(b"http://evil.example/ ")
     assert site.get("/host").body.startswith(b"http://example.com/ ")
+
+
+def test_a_second_app_has_the_same_cache_and_the_functions_around_its_views_may_add_tags(site):
+    site.add("/first", lambda request: "page")
+    assert [site.get("/first").detail[:3] for _ in range(2)] == ["fwd", "hit"]
+    second = flask.Flask(__name__)
+    second.before_request(lambda: flask.g.cache_tags.add("before"))
+    second.after_request(lambda response: setattr(flask.g, "cache_tags", flask.g.cache_tags | {"after"}) or response)
+    second.get("/second")(site.cache.cached(60)(lambda: "page"))
+    site.cache.init_app(second)
+    site.cache.purge_all()
+    assert site.get("/first").detail.startswith("fwd")
+    site.app = second
+    for tag in ("before", "after"):
+        assert [site.get("/second").detail[:3] for _ in range(2)] == ["fwd", "hit"]
+        site.cache.delete_tags(tag)
+    assert site.get("/second").detail.startswith("fwd")
 
 
 # Errors, for which Werkzeug passes on the environ.
@@ -133,6 +153,3 @@ def test_code_whose_reads_do_not_count_leaves_no_address_in_the_request(make_sit
 def log():
     assert flask.request.user_agent.string is not None
     assert flask.request.access_route
-
-
-# The figures.

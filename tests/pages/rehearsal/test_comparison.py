@@ -137,6 +137,8 @@ COURSES = {
     "a clock of minutes": ("b", [*6 * ["c"], "d"], [SOON, PAUSE, 0, 0, 0, 0, LATER], ["wrong", "noise, not wrong"]),
     "a failure after a minute": ("b", [*6 * ["a"], "!"], [SOON, PAUSE, 0, 0, 0, 0, LATER], ["wrong"]),
     "a failure": ("b", ["a", "!"], [SOON, PAUSE], ["unclear"]),
+    "an error for all but the visitor": ("b", ["403"], [SOON], ["unclear"]),
+    "an error for all": ("403", ["403", "403"], [SOON, PAUSE], ["outdated"]),
     "a redirect of all but the page": ("302", ["302", "302"], [SOON, PAUSE], ["outdated"]),
     "a time of the visitor": ("12:01", 3 * ["12:02"], [SOON, PAUSE, LATER], ["wrong"]),
     "a clock": ("12:01", ["12:02", "12:02", "12:03"], [SOON, PAUSE, LATER], ["noise"]),

@@ -1,24 +1,16 @@
 """A rehearsal serves nothing, and counts the pages that would have been wrong."""
 
-import asyncio
-from functools import partial
-
 import pytest
 
 from tests.pages.rehearsal.conftest import LINES, example, lines, noisy, outcomes, personal, serving
-from tests.pages.site import AsgiSite, Response, running_loop
+from tests.pages.site import Response
 from tests.waiting import until
 from wheelcache.pages import rehearsing, ttl, without_cookies
-from wheelcache.pages.request import NOBODY
+from wheelcache.pages.asgi import AsgiRequest
 
 # Nothing is served.
 
-LIFETIMES = {
-    "fresh": "max-age=600",
-    "renewed in the background": "max-age=1, stale-while-revalidate=600",
-    "sent instead of errors": "max-age=1, stale-if-error=600",
-    "validated": "no-cache",
-}
+LIFETIMES = [*("max-age=600", "max-age=1, stale-while-revalidate=600", "max-age=1, stale-if-error=600", "no-cache")]
 HEADERS = [
     *({"Cache-Control": "only-if-cached"}, {"Cache-Control": "no-store"}, {"Authorization": "Basic eDp5"}),
     *({"Range": "bytes=1-2"}, {"If-None-Match": '"old"'}, {"If-None-Match": "*"}, {"Cookie": "theme=dark"}),
@@ -62,17 +54,17 @@ def answers(site, pause):
 @pytest.mark.parametrize("lifetime", LIFETIMES)
 def test_all_answers_are_those_of_the_application(make_site, lifetime, status):
     site = make_site(rehearse=1)
-    site.respond = answering(LIFETIMES[lifetime], "old", 200)
+    site.respond = answering(lifetime, "old", 200)
     site.get()
     assert outcomes(site)["stored"] == 1
-    cached, site.respond = site.app, answering(LIFETIMES[lifetime], "new", status)
+    cached, site.respond = site.app, answering(lifetime, "new", status)
     # Later requests also meet the marks that earlier ones have left.
     for pause in (2, 0, 2):
         found, site.app = answers(site, pause), site.application
         expected, site.app = answers(site, 0), cached
         assert found == expected
     site.cache.pages.mode.change("on")
-    site.respond = answering(LIFETIMES[lifetime], "old", 200)
+    site.respond = answering(lifetime, "old", 200)
     assert site.get().body in (b"old", b"new")
 
 
@@ -125,36 +117,60 @@ def test_a_page_of_a_cookie_that_is_outdated_is_wrong_unless_it_is_a_mere_value(
     assert found(site, "outdated", number + 1)
 
 
-def test_an_answer_to_nobody_that_cannot_be_compared_is_unclear(rehearsed, found, store):
-    site = rehearsed()
-    site.respond = serving(lines)
-    store(site)
-    site.respond = lambda request: Response(b"ada", status=200 if "cookie" in request.headers else 403)
-    site.get("/", {"Cookie": "ada"})
-    assert found(site, "unclear")
-    assert example(site, "unclear")["visitor"] == "a request without the visitor gets the status 403"
-
-
 def test_pages_that_lose_cookies_are_compared_for_other_visitors_only(rehearsed, store):
     site = rehearsed(rules=[("/*", without_cookies("history"))])
-    site.respond = serving(personal)
+    site.respond = serving(personal, **{"set-cookie": "history=1"})
     store(site)
     site.get("/", {"Cookie": "history=1"})
-    assert outcomes(site) == {"stored": 1, "hits": 1, "unclear": 1}
+    site.get()
+    assert outcomes(site) == {"stored": 1, "hits": 2, "unclear": 1, "equal": 1}
     assert example(site, "unclear")["visitor"] == "a rule removes its cookies"
 
 
-@pytest.mark.parametrize(("seconds", "gains"), [(59, 1), (60, 0)])
-def test_a_second_visit_within_a_minute_would_have_been_a_hit(rehearsed, clock, seconds, gains):
+@pytest.mark.parametrize(
+    "how", [{"headers": {"If-None-Match": '"a"'}}, {"headers": {"Authorization": "Basic eDp5"}}, {"method": "HEAD"}]
+)
+def test_an_answer_that_is_not_that_to_anybody_is_counted_and_not_compared(rehearsed, store, clock, how):
     site = rehearsed()
-    site.respond = serving(lines, "public")
+    site.respond = serving(lambda request: lines(request) if request.method == "GET" else "", "public, max-age=60")
+    store(site)
     rehearsal = site.cache.pages.rehearsal
+    assert until(lambda: (clock.advance(0.1), not rehearsal._comparisons)[1])
+    site.get(**how)
+    assert outcomes(site) == {"stored": 1, "hits": 1}
+    assert not rehearsal._comparisons
+
+
+@pytest.mark.parametrize(
+    ("control", "seconds", "gains"), [("public", 59, 1), ("public", 60, 0), ("private, max-age=60", 59, 0)]
+)
+def test_a_second_visit_within_a_minute_would_have_been_a_hit(rehearsed, clock, control, seconds, gains):
+    site = rehearsed()
+    site.respond = serving(lines, control)
     site.get("/page")
     clock.advance(seconds)
     site.get("/page")
     site.get("/other")
-    found = {kind.partition(":")[0]: each.number for (_, kind), each in rehearsal.counts().items() if "ttl" in kind}
+    counts = site.cache.pages.rehearsal.counts().items()
+    found = {kind.partition(":")[0]: each.number for (_, kind), each in counts if kind.endswith("]")}
     assert (found["needs"], found.get("gains", 0)) == (3, gains)
+
+
+def test_a_refuted_rule_is_proved_after_all_if_the_difference_was_a_clock_of_minutes(rehearsed, clock):
+    site = rehearsed()
+    # The visit, six reruns, the visit again, and the rerun after a minute.
+    times = ["noon", *6 * ["two"], "noon", "three"]
+    site.respond = serving(lambda request: f"<p>{times.pop(0)}</p>", "public")
+
+    def number_of(kind):
+        clock.advance(0.1)
+        return sum(each.number for (_, name), each in site.cache.pages.rehearsal.counts().items() if kind in name)
+
+    site.get("/page")
+    assert until(lambda: number_of("refuted") == 1)
+    clock.advance(61)
+    assert until(lambda: number_of("proved") == 1)
+    assert number_of("refuted") == 0
 
 
 # Bounds.
@@ -186,6 +202,31 @@ def test_comparisons_are_bounded_by_their_number_and_their_bytes(rehearsed, foun
     assert outcomes(site)["unclear"] == 3
 
 
+@pytest.mark.parametrize("make_site", ["wsgi"], indirect=True)
+def test_only_a_complete_response_that_is_not_too_long_is_compared(rehearsed):
+    site = rehearsed(max_body=100)
+    site.respond = serving(lines, "public")
+    answer = site.app(site.environ(*site.parts("/left")), lambda *start: print)
+    next(iter(answer))
+    answer.close()
+    site.respond = serving(lambda request: "x" * 101, "public")
+    site.get("/long")
+    assert site.cache.pages.rehearsal._comparisons == 0
+    site.respond = serving(lines, "public")
+    site.get("/complete")
+    assert site.cache.pages.rehearsal._comparisons == 1
+
+
+def test_an_answer_that_became_too_long_is_not_compared(rehearsed, found, store):
+    site = rehearsed(max_body=1000)
+    site.respond = serving(lines)
+    store(site)
+    site.respond = serving(lambda request: "x" * 1001)
+    site.get()
+    assert found(site, "unclear")
+    assert example(site, "unclear")["visitor"] == "longer than max_body"
+
+
 def test_after_many_reruns_a_view_is_compared_more_and_more_rarely(rehearsed, monkeypatch):
     monkeypatch.setattr(rehearsing, "UNLIMITED_RERUNS", 4)
     monkeypatch.setattr(rehearsing.random, "random", lambda: 0.5)
@@ -209,61 +250,26 @@ def test_after_many_reruns_a_view_is_compared_more_and_more_rarely(rehearsed, mo
         assert compared == 7 * [True] + 13 * [False]
 
 
-class HeldSite(AsgiSite):
-    """A site whose reruns end one after the other, as the test allows it."""
-
-    def __init__(self, clock, **options):
-        super().__init__(clock, **options)
-        self.allowed = asyncio.Semaphore(0)
-        self.begun = self.running = self.most_running = 0
-
-    def has_begun(self, number):
-        self.clock.advance(0.1)
-        return self.begun >= number
-
-    async def application(self, scope, receive, send):
-        if scope["client"][0] == NOBODY:
-            self.begun, self.running = self.begun + 1, self.running + 1
-            self.most_running = max(self.most_running, self.running)
-            await self.allowed.acquire()
-            self.running -= 1
-        await super().application(scope, receive, send)
+def test_at_most_four_reruns_run_at_the_same_time(site):
+    rehearsal, begun = site.cache.pages.rehearsal, []
+    for number in range(6):
+        rehearsal.start(begun.append, number)
+    # The others begin in their order, as soon as one ends. After the last one, four may run again.
+    for most in (4, 5, 6, 6, 6, 6):
+        assert begun == [*range(most)]
+        rehearsal.rerun_ended()
+    for number in range(6, 11):
+        rehearsal.start(begun.append, number)
+    assert begun == [*range(10)]
 
 
-def test_at_most_four_reruns_run_at_the_same_time(clock, closed):
-    site = HeldSite(clock, rehearse=1)
-    closed(site.cache.cache)
-    site.respond = serving(noisy)
-    with running_loop() as site.loop:
-        for _ in range(10):
-            site.get()
-        # Two for each visitor.
-        for number in range(1, 21):
-            assert until(partial(site.has_begun, min(number + 3, 20)))
-            site.loop.call_soon_threadsafe(site.allowed.release)
-    assert site.most_running == 4
-
-
-class SiteWithState(AsgiSite):
-    """A site whose server gives each request a copy of the state of its lifespan, to which the application adds."""
-
-    def scope(self, *parts):
-        return {**super().scope(*parts), "state": {"shop": "Shop"}}
-
-    async def application(self, scope, receive, send):
-        name = scope["state"].setdefault("name", dict(scope["headers"]).get(b"cookie", b"you").decode())
-        headers = [(b"cache-control", b"max-age=60")]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": f"<h1>{scope['state']['shop']}</h1><p>{name}</p>".encode()})
-
-
-def test_each_rerun_has_a_state_of_its_own(clock, closed, found):
-    site = SiteWithState(clock, rehearse=1)
-    closed(site.cache.cache)
-    with running_loop() as site.loop:
-        site.get("/name")
-        site.get("/name", {"Cookie": "ada"})
-        assert found(site, "wrong")
+def test_each_rerun_has_a_state_of_its_own(asgi):
+    """The application adds to the copy that the server gives each request of the state of its lifespan."""
+    scope = {**asgi.scope("GET", "/", "", []), "state": {"shop": "Shop"}}
+    request = AsgiRequest("key", scope, {}, is_plain=True, has_session=False)
+    one, other = (request.without_client(frozenset()).scope["state"] for _ in range(2))
+    one["name"] = "ada"
+    assert other == scope["state"] == {"shop": "Shop"}
 
 
 # Strangers who want to fill the memory, or to hide the outcomes of other views.
@@ -281,10 +287,7 @@ def without_lifetime(vary):
 
 LONG = "x" * 3000
 FLOODS = {
-    "cookies on which no page depends": (
-        "Cookie",
-        lambda number: (f"/s/{number}", {"Cookie": f"c{number}{LONG}=1"}),
-    ),
+    "cookies on which no page depends": ("Cookie", lambda number: (f"/s/{number}", {"Cookie": f"c{number}{LONG}=1"})),
     "cookies that a page shows": ("", lambda number: ("/s", {"Cookie": f"c{number}=<p>x-3000</p>"})),
     "values of headers": ("User-Agent", lambda number: (f"/s/{number}", {"User-Agent": f"{number}{LONG}"})),
     "pages that set a cookie each": ("", lambda number: (f"/many/{number}", {})),
@@ -305,3 +308,12 @@ def test_no_stranger_fills_the_memory_or_hides_other_views(make_site, flood):
     assert all(len(key) < 100 for key in rehearsal._would_be_stored._facts)
     assert all(len(names) <= rehearsing.MOST_LOST for names in rehearsal._lost.values())
     assert ("last", "not stored: no lifetime") in rehearsal.counts()
+
+
+def test_the_outcomes_of_all_views_are_bounded(make_site, monkeypatch):
+    monkeypatch.setattr(rehearsing, "MOST_ROWS", 5)
+    site = make_site(rehearse=1)
+    site.respond = without_lifetime("")
+    for number in range(9):
+        site.get(f"/{number}")
+    assert len(site.cache.pages.rehearsal.counts()) == 5

@@ -8,9 +8,8 @@ import flask
 import pytest
 
 from tests.pages.on_both.conftest import site_settings  # noqa: F401
-from tests.pages.on_both.sites import Flask
-from tests.pages.on_both.traces import line_of
-from tests.pages.rehearsal.conftest import lines, personal, serving
+from tests.pages.on_both.sites import Flask, line_of
+from tests.pages.rehearsal.conftest import lines, outcomes, personal, serving
 from tests.waiting import until
 from wheelcache.pages import ttl
 from wheelcache.pages.needs import IGNORE_READS_BY, MAX_BODY, TTL, WITHOUT_COOKIES, Need, Obstacle, Obstacles
@@ -99,6 +98,7 @@ def test_a_new_rehearsal_forgets_the_last_one_and_its_later_corrections(rehearse
     assert found(site, "noise")
     clock.advance(INTERVAL)
     assert (results(site)["wrong"], results(site)["noise"]) == (0, 1)
+    assert outcomes(site)["wrong"] == 0
 
 
 def test_a_mode_reaches_all_workers_and_new_ones(workers, rehearsed, path, clock):
@@ -204,6 +204,48 @@ def test_a_pasted_block_takes_effect_for_any_characters_of_a_route(make_flask, c
     assert served.stats().fresh == 4
 
 
+def numbers_of(site, kind):
+    """Return the numbers of a kind of counts, of each row of obstacles."""
+    counts = site.cache.pages.rehearsal.counts().items()
+    return [each.number for (_, name), each in counts if name.startswith(f"{kind}: [")]
+
+
+def test_visits_by_tracked_links_would_be_hits_of_one_page(make_flask):
+    site = make_flask()
+    for number in range(3):
+        site.get(f"/cached?gclid={number}")
+    assert numbers_of(site, GAINS) == [2]
+
+
+def port_of(request):
+    return request.environ["SERVER_PORT"]
+
+
+def test_a_page_of_the_address_of_the_server_is_refuted_by_a_visit_at_another_one(make_flask):
+    site = make_flask()
+    site.add("/port", lambda request: port_of(request))
+    whole = site.environ
+    for port in ("80", "80", "8080"):
+        site.environ = lambda *parts, port=port: {**whole(*parts), "SERVER_PORT": port}
+        site.get("/port")
+    assert numbers_of(site, REFUTED) == [1]
+
+
+def show_once(request):
+    response = flask.Response("page" if request.cookies.get("seen") else "<b>new</b> page")
+    if "seen" not in request.cookies:
+        response.set_cookie("seen", "1")
+    return response
+
+
+def test_visitors_with_a_cookie_that_a_page_sets_and_may_lose_need_the_same_rule(make_flask):
+    site = make_flask()
+    site.add("/once", show_once)
+    for headers in ({}, {"Cookie": "seen=1"}):
+        site.get("/once", headers)
+    assert numbers_of(site, NEEDS) == [2]
+
+
 # The advice of given outcomes.
 
 
@@ -247,8 +289,7 @@ def test_a_rule_is_recommended_if_enough_comparisons_prove_it(case):
 
 
 @pytest.mark.parametrize(
-    ("url", "pattern"),
-    [("/a?b", '"/a"'), ("/caf%C3%A9/%22", '"/café/\\""'), (f"/{'%C3%A9' * 33}%", f'"/{"é" * 33}*"')],
+    ("url", "pattern"), [("/a?b", '"/a"'), ("/caf%C3%A9/%22", '"/café/\\""'), (f"/{'%C3%A9' * 33}%", f'"/{"é" * 33}*"')]
 )
 def test_the_rule_for_a_wrong_page_matches_its_path(url, pattern):
     advice = advice_of(outcomes_of(wrong=[(url, 1)]))

@@ -1,29 +1,41 @@
-"""Visitors of ``site`` on a server. Their answers are compared with those of the same site without its cache."""
+"""Honest visitors and an attacker of ``site`` on a server. The answers to the visitors are compared with those of the
+same site without its cache."""
 
 import gzip
+import random
 import re
 import socket
 import threading
-from contextlib import closing
-from dataclasses import dataclass
-from functools import partial
-from http.client import HTTPResponse
-from itertools import count
-from string import ascii_letters, digits
-from urllib.parse import urlencode
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from http.client import HTTPException, HTTPResponse
+from itertools import count, cycle
+from typing import NamedTuple
 
+from django.middleware.csrf import _unmask_cipher_token
+
+from tests.pages.servers.hostile import Attacker
 from tests.waiting import PATIENCE
+
+LIFETIMES = ["long", "long", "short", "renewed"]
+ATTACKER_PATIENCE = 3
+"""Seconds for which the attacker waits for an answer: some servers do not answer all malformed requests."""
+PER_PAGE = 16
+"""Requests of each side for a page."""
+# The headers of visitors that the attacker knows.
+ALICE = {"Accept-Language": "en", "Cookie": "django_language=de; theme=dark", "X-Country": "CH"}
+GERMAN = {"User-Agent": "Mozilla/5.0", "Accept": "text/html", "Accept-Language": "de", "X-Country": "DE"}
+GERMAN |= {"Accept-Encoding": "gzip", "Cookie": "_ga=1"}
 
 OTHERS = {"age", "cache-status", "connection", "content-length", "date", "expires", "server", "transfer-encoding"}
 """Headers that differ between two equal answers, or that the server or the cache writes."""
 OTHERS |= {"content-encoding", "etag"}
 """A cache may send a page without compression, and so with another ETag."""
 TOKEN = re.compile(r'(name="csrfmiddlewaretoken" value=")(\w{64})')
-FORM = "application/x-www-form-urlencoded"
 
 
-@dataclass
-class Answer:
+class Answer(NamedTuple):
     """An answer to a visitor. Names of headers are in lower case."""
 
     status: int
@@ -31,25 +43,14 @@ class Answer:
     body: bytes
 
     @property
-    def is_hit(self):
-        """Return whether a stored page was the answer."""
-        return "; hit" in dict(self.headers).get("cache-status", "")
-
-    @property
-    def cookies(self):
-        pairs = (value.partition(";")[0] for name, value in self.headers if name == "set-cookie")
-        return "; ".join(pair for pair in pairs if not pair.endswith('=""'))
-
-    @property
-    def text(self):
-        return (
-            gzip.decompress(self.body) if "content-encoding" in dict(self.headers) and self.body else self.body
-        ).decode()
+    def cache_status(self):
+        return dict(self.headers).get("cache-status", "")
 
     def shown(self, cookie):
         """Return the parts that must be those of the project without a cache, for a request with these cookies."""
         try:
-            text = self.text
+            is_compressed = "content-encoding" in dict(self.headers) and self.body
+            text = (gzip.decompress(self.body) if is_compressed else self.body).decode()
         except (OSError, ValueError):
             # The body is not in the coding or the charset that the headers name.
             return self.status, repr(self.body)
@@ -58,7 +59,7 @@ class Answer:
             return (self.status,)
         secrets = re.findall(r"csrftoken=(\w+)", f"{cookie} {self.headers}")
         # Each answer has another token, from which its visitor's secret can be computed.
-        with_secrets = TOKEN.sub(lambda token: f"{token[1]}{unmasked(token[2]) in secrets}", text)
+        with_secrets = TOKEN.sub(lambda token: f"{token[1]}{_unmask_cipher_token(token[2]) in secrets}", text)
         compared = {name for name, _ in self.headers} - OTHERS
         if with_secrets != text or any(value.lstrip().startswith("csrftoken=") for _, value in self.headers):
             # With a token, a stored page is private.
@@ -74,97 +75,56 @@ def lasting(name, value):
     return re.sub(r"(?i)(expires=[^;]*|^(csrftoken|sessionid)=\w+)", "", value)
 
 
-def unmasked(token):
-    """Return the secret in a token of CSRF protection, as Django does."""
-    letters = ascii_letters + digits
-    mask, cipher = ([*map(letters.index, part)] for part in (token[:32], token[32:]))
-    return "".join(letters[one - other] for one, other in zip(cipher, mask, strict=True))
-
-
-class Client:
-    """A connection, which is opened again if the server has closed it."""
-
-    def __init__(self, port, patience=PATIENCE):
-        self._port = port
-        self._patience = patience
-        self._socket = None
-
-    def send(self, request):
-        if self._socket is None:
-            self._socket = socket.create_connection(("127.0.0.1", self._port), self._patience)
-        self._socket.sendall(request)
-
-    def receive(self, method="GET"):
-        """Return the answer to the last request.
-
-        Raises:
-            OSError, ValueError, HTTPException: if there is none, or it is malformed.
-        """
-        with HTTPResponse(self._socket, method=method) as response:
-            response.begin()
-            body = response.read()
-            headers = [(name.lower(), value.strip()) for name, value in response.getheaders()]
-            if response.will_close:
-                self.close()
-            return Answer(response.status, headers, body)
-
-    def ask(self, kind, target, headers=(), **form):
-        """Return the answer of an application to an honest request. A form is posted."""
-        body = urlencode(form)
-        sent = {"Host": "example.com", "X-Application": kind, **dict(headers)}
-        if form:
-            sent |= {"Content-Type": FORM, "Content-Length": len(body)}
-        lines = "".join(f"{name}: {value}\r\n" for name, value in sent.items())
-        request = f"{'POST' if form else 'GET'} {target} HTTP/1.1\r\n{lines}\r\n{body}".encode("latin-1")
-        try:
-            self.send(request)
-            return self.receive()
-        except ConnectionError:
-            # The server had closed it.
-            self.close()
-            self.send(request)
-            return self.receive()
-
-    def close(self):
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
-
-
-class Visits:
-    """Visits of the site on one server.
+class Siege:
+    """The visitors and the attacker of one server.
 
     Attributes:
-        paths: of the pages; ``leaky`` for pages that show a secret of their visitor.
-        sessions: the cookies of users, by name.
-        wrong: for each request that got another answer than from the site without its cache: the path, the cookies and
+        figures: counts "honest" and "hostile" requests, "honest hits", and "reached": hostile requests that the cache
+            has answered or has looked at.
+        wrong: for each request that got another answer than from the site without its cache: the path, the headers and
             both answers.
     """
 
     def __init__(self, server):
-        self.client = partial(Client, server.port)
-        paths = server("paths")
-        self.leaky = paths["leaky"]
-        self.paths = paths["pages"]
-        self.sessions = {name: self._log_in(name) for name in ("alice", "bob")}
-        self.wrong = []
-        self._expected = {}
-        self._numbers = count(1)
+        self._address = ("127.0.0.1", server.port)
         self._lock = threading.Lock()
+        self._expected = {}
+        self.wrong, self.figures = [], Counter()
+        alice, self._bob = map(self._log_in, ("alice", "bob"))
+        paths, chance = server("paths"), random.Random(0)
+        order = cycle(chance.sample(paths, len(paths)))
+        # URLs of pages that nobody has asked for.
+        self._urls = (f"{next(order).format(life=chance.choice(LIFETIMES))}?n={number:06}" for number in count(1))
+        # For each visitor, the headers that the attacker knows, and all of them.
+        self._visitors = [
+            (ALICE, {**ALICE, "Cookie": f"{ALICE['Cookie']}; csrftoken={'a' * 32}; {alice}"}),
+            (GERMAN, {**GERMAN, "Cookie": f"{GERMAN['Cookie']}; csrftoken={'b' * 32}"}),
+            ({}, {}),
+        ]
+
+    def _ask(self, request, patience=PATIENCE):
+        """Return the answer to a request, on a connection of its own.
+
+        Raises:
+            OSError, ValueError, HTTPException: if there is none, or it is malformed.
+        """
+        with socket.create_connection(self._address, patience) as connection:
+            connection.sendall(request)
+            with HTTPResponse(connection, method="HEAD" if request.startswith(b"HEAD") else "GET") as response:
+                response.begin()
+                headers = [(name.lower(), value.strip()) for name, value in response.getheaders()]
+                return Answer(response.status, headers, response.read())
+
+    def _get(self, kind, target, headers=()):
+        """Return the answer of an application to an honest request."""
+        lines = {"Host": "example.com", "X-Application": kind, **dict(headers)}
+        head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+        return self._ask(f"GET {target} HTTP/1.1\r\n{head}\r\n".encode("latin-1"))
 
     def _log_in(self, name):
-        token = "d" * 32
-        form = {"username": name, "password": f"of {name}", "csrfmiddlewaretoken": token}
-        with closing(self.client()) as client:
-            answer = client.ask("uncached", "/admin/login/", {"Cookie": f"csrftoken={token}"}, **form)
-        assert answer.status == 302, answer
-        return next(pair for pair in answer.cookies.split("; ") if pair.startswith("sessionid="))
+        return dict(self._get("uncached", f"/login/{name}").headers)["set-cookie"].partition(";")[0]
 
-    def url(self, path, lifetime="long"):
-        """Return the URL of a page that nobody has asked for."""
-        return f"{path.format(life=lifetime)}?n={next(self._numbers):06}"
-
-    def visit(self, client, headers, url):
+    def _visit(self, headers, url):
         """Make a request, and compare its answer, but for the number in the URL."""
         cookie, path = headers.get("Cookie"), url[:-6]
         key = (path, str(headers))
@@ -175,9 +135,37 @@ class Visits:
         if key not in self._expected:
             # Answers of ``cache_page`` may differ from the second one on, and may be those of the other kind.
             own, times = (path.partition("?")[0], 2) if "kept" in path else (url, 1)
-            self._expected[key] = [seen(client.ask("uncached", own, headers)) for _ in range(times)]
-        answer = client.ask("cached", url, headers)
+            self._expected[key] = [seen(self._get("uncached", own, headers)) for _ in range(times)]
+        answer = self._get("cached", url, headers)
         with self._lock:
+            self.figures.update({"honest": 1, "honest hits": "; hit" in answer.cache_status})
             if (found := seen(answer)) not in self._expected[key]:
                 self.wrong.append((path, headers, found, self._expected[key]))
-        return answer
+
+    def _attack(self, request):
+        """Make a request of the attacker, which may be so malformed that nothing answers."""
+        is_reached = False
+        with suppress(OSError, ValueError, HTTPException):
+            is_reached = "wheelcache" in self._ask(request, ATTACKER_PATIENCE).cache_status
+        with self._lock:
+            self.figures.update({"hostile": 1, "reached": is_reached})
+
+    def run(self, requests, *, threads=4):
+        """Make so many honest requests, and as many of the attacker."""
+        urls = [next(self._urls) for _ in range(requests // PER_PAGE + 1)]
+
+        def url_for(chance, step):
+            """Return the URL of the newest page, or sometimes of an older one, which may have expired."""
+            newest = step // PER_PAGE
+            return urls[newest if chance.random() < 0.8 else chance.randint(max(0, newest - 200), newest)]
+
+        def make(number):
+            chance, attacker = random.Random(number), Attacker(self._bob, number)
+            for step in range(number, requests, threads):
+                public, _ = chance.choice(self._visitors)
+                self._attack(attacker.mutate(public, url_for(chance, step)))
+                _, headers = chance.choice(self._visitors)
+                self._visit(headers, url_for(chance, step))
+
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(make, range(threads)))
