@@ -284,7 +284,6 @@ class CoreAgainstModel(RuleBasedStateMachine):
         self.watches = []
         self.completed = []
         self.model.completed = []
-        self.walk = None
 
     @invariant()
     def they_agree(self):
