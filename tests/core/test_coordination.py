@@ -6,7 +6,7 @@ from array import array
 
 import pytest
 
-from tests.core.cores import REPLACED, advance_all, compiled
+from tests.core.cores import REPLACED, advance_all
 from wheelcache.core.contract import CHANGED, COMPLETED, MISSING, PRESENT, STORED, TOO_HEAVY
 
 
@@ -164,4 +164,3 @@ class TestScans:
         assert core.keys(3) == [9, 2]
         assert core.keys(0) == make().keys(3) == []
         assert core.keys(100) == core.keys() == [0, 1, 3, 4, 5, 6, 7, 9, 2]
-

@@ -88,6 +88,18 @@ def test_a_key_may_call_back_into_the_cache(cache):
     assert (cache.get(Curious("a")), cache.get("plain")) == (1, 1)
 
 
+def test_keys_that_are_adapted_while_an_equal_one_is_compared_are_one(cache):
+    class Meddling(Key):
+        def check(self):
+            cache.set(Key(f"another {len(cache)}"), 1)
+
+        __hash__ = Key.__hash__
+
+    for value in (1, 2):
+        cache.set(Meddling("a"), value)
+    assert cache.get(Meddling("a")) == 2
+
+
 def test_a_weigher_gets_the_key_that_the_caller_gave(clock):
     weighed, key = [], Key("a")
     cache = Cache(clock=clock, max_weight=5, weigher=lambda key, value: weighed.append(key) or 1)

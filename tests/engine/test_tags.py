@@ -53,6 +53,9 @@ WAYS_TO_STORE = {
     "aget_or_load": lambda cache, key, tags: asyncio.run(load(cache, key, tags)),
     "incr": lambda cache, key, tags: (cache.set(key, 0, tags=tags), cache.incr(key)),
     "update": lambda cache, key, tags: (cache.set(key, 0, tags=tags), cache.update(key, lambda value: 1)),
+    "an Enum": lambda cache, key, tags: cache.set(
+        key, 1, tags=[*StrEnum("Tag", [("A", each) for each in tags[:1]]), *tags[1:]]
+    ),
     "touch": lambda cache, key, tags: (cache.set(key, 1, tags=tags), cache.touch(key, 5)),
     "set twice": lambda cache, key, tags: (cache.set(key, 0, tags=["other"]), cache.set(key, 1, tags=tags)),
 }
@@ -95,10 +98,6 @@ def test_a_tag_is_no_group_of_keys(cache, name):
     cache.set("tagged", 1, tags=("a",))
     cache.engine.add_group(name).delete()
     assert cache.keys() == ["tagged"]
-
-
-class Color(StrEnum):
-    RED = "red"
 
 
 @pytest.mark.parametrize(

@@ -282,11 +282,12 @@ def test_a_leader_takes_the_claim_of_its_key_and_gives_it_back_at_the_end(turns)
     assert not claim.is_held
 
 
-def test_a_queued_turn_that_another_process_is_ahead_of_ends_and_computes_nothing(turns):
+@pytest.mark.parametrize("is_free", [True, False])
+def test_a_queued_turn_that_another_process_is_ahead_of_ends_and_computes_nothing(turns, is_free):
     queued = queued_turn(turns)
-    turns.claims = lambda key: Claim(is_free=False)
-    assert not turns.starts(queued)
-    assert queued.ended is End.AGAIN
+    turns.claims = lambda key: Claim(is_free)
+    assert turns.starts(queued) == is_free
+    assert queued.ended is (None if is_free else End.AGAIN)
 
 
 @pytest.mark.parametrize("alarm", [Alarm(), None], ids=["waits", "no wait is possible"])

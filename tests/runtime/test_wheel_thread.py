@@ -126,11 +126,16 @@ def test_a_thread_that_was_refused_once_is_there_when_it_can_start(monkeypatch, 
         thread.wake()
         thread.wake()
         assert thread.state == "refused"
+        patched.setattr(threading.Thread, "start", lambda thread: sys.exit())
+        with pytest.raises(SystemExit):
+            thread.wake()
     thread.wake()
     assert thread.state in ("running", "parked")
     assert caplog.text.count("cannot start (can't start new thread); writes advance the wheels instead.") == 1
-    thread.stop()
-    assert thread.state == "not started"
+    for _ in range(2):
+        thread.stop()
+        thread.wake()
+        assert thread.state == "not started"
 
 
 # Its calls and its references.

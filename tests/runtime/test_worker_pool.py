@@ -83,6 +83,23 @@ def test_at_most_so_many_jobs_run_and_so_many_wait_and_more_are_dropped_or_have_
     assert until(lambda: pool.pending == 0)
 
 
+def test_a_job_for_which_no_thread_can_start_waits_for_one_that_runs_and_is_refused_without_any(
+    pool, jobs, monkeypatch
+):
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    assert pool.submit(jobs)
+    assert until(lambda: jobs.running)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert pool.submit(jobs)
+    jobs.go.set()
+    assert until(lambda: jobs.done == 2 and not pool.threads)
+    with pytest.raises(RuntimeError, match="can't start"):
+        pool.submit(jobs)
+    assert pool.pending == 0
+
+
 class Broken(logging.Handler):
     def emit(self, record):
         raise OSError("the disk is full")

@@ -4,6 +4,8 @@ frameworks' decorators share."""
 import asyncio
 import functools
 import inspect
+import pickle
+from types import MethodType
 
 import pytest
 
@@ -84,6 +86,7 @@ CALLS = {
         *([call()], [call(1, 2)], [call((1, 2))], [call(1, a=2)]),
         *([call(("a", 1), ("b", 2))], [call((("a", 1), ("b", 2)))]),
     ),
+    "a partial": (functools.partial(lambda a, b=2: (a, b), 1), [call(), call(2), call(b=2)], [call(3)]),
     "any by position": (lambda *args: args, [call()], [call(1)], [call(1, 2)], [call((1, 2))]),
     "some and any": (lambda a, *args, b=1: (a, args, b), [call(1), call(1, b=1)], [call(1, 1)], [call(1, (1,))]),
     "names of memoize's own": (
@@ -177,6 +180,20 @@ def test_methods_are_cached_by_instance_and_arguments(service):
     assert second.price.uncached(5) == 10
     assert second.price.cache_clear() == 0
     assert second.price.cache_stats() == service.price.cache_stats()
+
+
+def test_a_memoized_method_of_an_object_has_what_other_bound_methods_have(service):
+    item = service(3)
+    price, plain = item.price, MethodType(service.price.uncached, item)
+    for name in ("__doc__", "__name__", "__qualname__", "__module__", "__self__"):
+        assert getattr(price, name) == getattr(plain, name)
+    assert inspect.signature(price) == inspect.signature(plain)
+    assert repr(price).startswith("<bound method Service.price of <")
+    assert {price, item.price} == {price}
+    assert service(3).price != price != plain
+    assert pickle.loads(pickle.dumps(price))(5) == 15
+    assert pickle.loads(pickle.dumps(service.price)) is service.price
+    assert type("Shop", (), {"price": price})().price is price
 
 
 def test_objects_that_are_compared_by_identity_are_reported_once_per_method(cache, caplog):

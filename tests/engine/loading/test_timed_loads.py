@@ -102,6 +102,12 @@ def test_a_timed_load_that_finds_no_room_in_time_gets_the_stale_value(cache, clo
     assert_counts(cache, misses=1, stale_hits=1, loads=1, load_timeouts=1, refreshes_dropped=1)
 
 
+def test_at_the_exit_of_the_process_timed_loads_run_in_their_callers(cache, twin, monkeypatch):
+    monkeypatch.setattr(timed_load_pool, "is_stopped", True)
+    assert twin.get_or_load("k", returns(1), timeout=PATIENCE) == cache.get("k") == 1
+    assert_counts(cache, hits=1, misses=1, loads=1)
+
+
 def test_timed_loads_that_take_timed_loads_never_starve_each_other(cache):
     def nested(depth):
         return depth if depth == 0 else cache.get_or_load(depth, lambda: nested(depth - 1), timeout=PATIENCE)
