@@ -97,15 +97,6 @@ class Model:
         """Return the present word of trust."""
         return 0 if self.trust is None else self.trust[0]
 
-    def existing(self, key):
-        """An entry in any state that was not dropped with a tag."""
-        entry = self.entry(key)
-        return None if entry is None or entry.is_dropped else entry
-
-    def tagged(self, names):
-        """The tags of an entry that is stored."""
-        return {name: self.tags.setdefault(name, ModelTag()) for name in names}
-
     def drop_tag(self, name):
         self.events += 1
         self.last_drops[name] = self.events
@@ -114,10 +105,6 @@ class Model:
             return 0
         tag.is_dropped = True
         return sum(tag in entry.tags.values() for entry in self.entries)
-
-    def sweep(self):
-        for entry in [each for each in self.entries if each.is_dropped]:
-            self.remove(entry, DELETED)
 
     def is_live(self, entry):
         return entry is not None and entry.fresh_until > self.now and self.is_current(entry)
@@ -148,11 +135,10 @@ class Model:
         key = self.entries[0].key if self.adaptive is None else self.adaptive.order.victim(excess)
         self.remove(self.entry(key), EVICTED)
 
-    def leave(self, key, value, fresh_until, cause, told=True):
+    def leave(self, key, value, fresh_until, cause):
         cause = EXPIRED if fresh_until <= self.now else cause
         self.counts[cause] += 1
-        if told:
-            self.left.append((key, value, cause))
+        self.left.append((key, value, cause))
 
     def remove(self, entry, cause):
         self.entries.remove(entry)
@@ -176,12 +162,6 @@ class Model:
         self.hits += 1
         self.use(entry, is_hit=True)
         return entry.value
-
-    def get(self, key, default=None):
-        """Find a value as a cache does, and count a miss."""
-        if self.live(key) is None:
-            self.missed[self.miss_cause(key)] += 1
-        return self.find(key, default)
 
     @property
     def misses(self):
@@ -233,7 +213,7 @@ class Model:
             if entry is not None:
                 self.remove(entry, REPLACED)
             return self.refused(key, TOO_HEAVY)
-        held = entry.tags if mode == SAME else self.tagged(tags)
+        held = entry.tags if mode == SAME else {name: self.tags.setdefault(name, ModelTag()) for name in tags}
         if entry is not None:
             self.entries.remove(entry)
             self.leave(key, entry.value, entry.fresh_until, REPLACED)

@@ -135,7 +135,8 @@ class CoreAgainstModel(RuleBasedStateMachine):
     def drain(self, budget):
         while self.core.drain(budget, self.removed):
             pass
-        self.model.sweep()
+        for entry in [each for each in self.model.entries if each.is_dropped]:
+            self.model.remove(entry, RemovalCause.DELETED)
 
     @precondition(lambda self: self.trust is not None)
     @rule()
@@ -223,9 +224,7 @@ class CoreAgainstModel(RuleBasedStateMachine):
 
     @rule(budget=st.integers(1, 3))
     def advance(self, budget):
-        while self.core.drain(budget, self.removed):
-            pass
-        self.model.sweep()
+        self.drain(budget)
         before = len(self.removed)
         due = self.model.due()
         while self.core.next_due <= self.clock.now:
@@ -257,7 +256,8 @@ class CoreAgainstModel(RuleBasedStateMachine):
 
     @rule(key=KEYS, use=st.booleans())
     def peek(self, key, use):
-        record, entry = self.core.peek(key, use=use), self.model.existing(key)
+        record, entry = self.core.peek(key, use=use), self.model.entry(key)
+        entry = None if entry is None or entry.is_dropped else entry
         assert (record is None) == (entry is None)
         if entry is not None:
             assert self.told_of(record) == self.told_of(entry)
