@@ -190,16 +190,6 @@ def test_a_turn_whose_event_loop_has_stopped_is_ended_by_the_next_caller(turns, 
     assert turn.ended is End.AGAIN
 
 
-def test_a_turn_ends_at_its_time_and_not_before(clock):
-    turns = turns_of(Cache(), clock)
-    turn = Turn(turns, "k", until=5.0)
-    turns.begin(turn)
-    clock.advance(4.9)
-    assert turns.open_turn_after_cleanup("k") is turn
-    clock.advance(0.1)
-    assert turns.open_turn_after_cleanup("k") is None
-
-
 def test_a_caller_does_not_end_the_turn_that_it_has_handed_over(turns, turn):
     turn.is_handed_over = True
     turn.close()
