@@ -8,6 +8,7 @@ from tests.core.cores import CLEARED, DELETED, EXPIRED, advance_all, drain_all
 from wheelcache.core.contract import (
     BATCH,
     CHANGED,
+    COMPLETED,
     KEEP_TTL,
     MAX_WEIGHT,
     MORE,
@@ -221,6 +222,7 @@ class TestCounts:
         core.after_fork(in_child=True)
         assert core.counts() == (0, 0, dict.fromkeys(RemovalCause, 0), 0, 0, (0,) * len(MissCause))
         assert (core.groups(), watch.broken, core.find("waited for")) == ([], True, 1)
+        assert not core.set("key", 2, None) & COMPLETED, "the watch is closed"
 
     def test_a_look_up_of_a_preliminary_key_counts_only_as_a_miss(self, make):
         core = make()

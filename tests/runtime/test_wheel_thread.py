@@ -9,6 +9,7 @@ import weakref
 import pytest
 
 from tests.caches import ticking
+from tests.core.cores import Clock
 from tests.scripts import FORKING, run
 from tests.waiting import PATIENCE, until
 from wheelcache import Cache, ManualClock, RemovalCause
@@ -63,21 +64,13 @@ def test_the_thread_starts_with_the_first_write_and_is_parked_when_all_is_gone_a
 # Without the thread.
 
 
-class Now:
-    def __init__(self):
-        self.now = 0.0
-
-    def __call__(self):
-        return self.now
-
-
 @pytest.fixture
 def now(monkeypatch):
     """Return the clock of caches for which no thread runs, as in a server that never runs its threads."""
     thread = WheelThread()
     monkeypatch.setattr(thread, "_start", lambda sleep: None)
     monkeypatch.setattr(wheel_driver, "wheel_thread", thread)
-    return Now()
+    return Clock()
 
 
 def test_where_no_thread_runs_writes_remove_due_entries_a_batch_at_a_time(now, caplog):

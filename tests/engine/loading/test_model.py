@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import settings
@@ -34,18 +35,6 @@ async def turns():
 
 def pick(things, which):
     return things[which % len(things)]
-
-
-class Held:
-    """A loader that runs. Its value is its number: that of the event that its start is."""
-
-    def __init__(self, key, number, ttl, grace, future):
-        self.key, self.number, self.ttl, self.grace, self.future = key, number, ttl, grace, future
-
-
-class Caller:
-    def __init__(self, key, grace, oldest, task):
-        self.key, self.grace, self.oldest, self.task = key, grace, oldest, task
 
 
 class Loading(RuleBasedStateMachine):
@@ -92,7 +81,7 @@ class Loading(RuleBasedStateMachine):
 
         async def loader():
             assert not any(held.key == key for held in self.running), "two loaders of one key at once"
-            held = Held(key, next(self.numbers), ttl, grace, self.loop.create_future())
+            held = SimpleNamespace(key=key, number=next(self.numbers), future=self.loop.create_future())
             self.running.append(held)
             try:
                 await held.future
@@ -117,7 +106,7 @@ class Loading(RuleBasedStateMachine):
                     timeout=self.timeout,
                 )
             )
-            self.callers.append(Caller(key, kept, self.last_write[key], task))
+            self.callers.append(SimpleNamespace(key=key, grace=kept, oldest=self.last_write[key], task=task))
             self.calls += 1
         self.settle()
 
