@@ -12,10 +12,8 @@ from weakref import ref
 
 import pytest
 
-from tests.runtime.interruptions import Worker
+from tests.runtime.interruptions import returns_in_a_thread
 from wheelcache import Cache
-
-worker = Worker()
 
 
 class Key:
@@ -40,7 +38,7 @@ class Key:
     def check(self):
         if Key.cache is not None:
             cache, Key.cache = Key.cache, None
-            assert worker.does(lambda: cache.delete("no such key")), "a lock is held"
+            assert returns_in_a_thread(lambda: cache.delete("no such key")), "a lock is held"
             Key.cache = cache
 
 
