@@ -1,6 +1,7 @@
 """What the engine does for an observer, with one that is not of the package."""
 
 from array import array
+from types import SimpleNamespace
 
 import pytest
 
@@ -48,14 +49,6 @@ class Noting:
 
     def after_fork_in_child(self):
         self.noted.append("fork")
-
-
-class Store:
-    def __init__(self, noted):
-        self._noted = noted
-
-    def after_fork_in_child(self):
-        self._noted.append("fork of the store")
 
 
 @pytest.fixture
@@ -107,7 +100,7 @@ def test_the_jobs_of_a_cache_that_is_empty_and_unused_pause_until_the_next_use(m
 def test_in_the_child_of_a_fork_the_observer_and_the_store_behind_start_over_and_copies_are_not_trusted(make):
     trust = array("Q", [1])
     parts, engine, noted = make(trust=trust)
-    engine.keep_copies_of(Store(noted))
+    engine.keep_copies_of(SimpleNamespace(after_fork_in_child=lambda: noted.append("fork of the store")))
     moments = engine.watcher(WriteMoments, WriteMoments)
     engine.set("key", 1, None)
     noted.clear()
