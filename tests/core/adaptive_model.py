@@ -4,19 +4,10 @@ Exact: with the same seed, a core evicts the same keys. A place in the table of 
 equal bits, so the model computes the same bits; all else is its own.
 """
 
-from dataclasses import dataclass
 from math import inf, log, sqrt
+from types import SimpleNamespace
 
 BITS = 2**64
-
-
-@dataclass
-class ModelPlace:
-    uses: int = 0
-    epoch: int = 0
-    weight: int = 0
-    is_uncontested: bool = False
-    fresh_until: float = inf
 
 
 def spread(key, seed):
@@ -100,7 +91,7 @@ class ModelOrder:
             self.probation.append(self.protected.pop(0))
 
     def insert(self, key, uses):
-        self.places[key] = ModelPlace(uses, self.epoch)
+        self.places[key] = SimpleNamespace(uses=uses, epoch=self.epoch, weight=0, is_uncontested=False, fresh_until=inf)
         self.window.append(key)
         self.count(key)
         most, most_weight = self.bounds_of_window()

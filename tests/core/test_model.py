@@ -135,7 +135,7 @@ class CoreAgainstModel(RuleBasedStateMachine):
     def drain(self, budget):
         while self.core.drain(budget, self.removed):
             pass
-        for entry in [each for each in self.model.entries if each.is_dropped]:
+        for entry in [*filter(self.model.is_dropped, self.model.entries)]:
             self.model.remove(entry, RemovalCause.DELETED)
 
     @precondition(lambda self: self.trust is not None)
@@ -257,7 +257,7 @@ class CoreAgainstModel(RuleBasedStateMachine):
     @rule(key=KEYS, use=st.booleans())
     def peek(self, key, use):
         record, entry = self.core.peek(key, use=use), self.model.entry(key)
-        entry = None if entry is None or entry.is_dropped else entry
+        entry = None if entry is None or self.model.is_dropped(entry) else entry
         assert (record is None) == (entry is None)
         if entry is not None:
             assert self.told_of(record) == self.told_of(entry)
@@ -292,7 +292,7 @@ class CoreAgainstModel(RuleBasedStateMachine):
         assert core.keys() == [each.key for each in model.entries if model.is_live(each)]
         assert core.weight == model.weight <= model.max_weight
         counts = core.counts()
-        if any(each.is_dropped for each in model.entries):
+        if any(map(model.is_dropped, model.entries)):
             assert core.next_due <= self.clock.now + SWEEP_INTERVAL
         missed = tuple(model.missed.values())
         assert counts == (model.hits, model.misses, model.counts, model.puts, model.evicted_weight, missed)
