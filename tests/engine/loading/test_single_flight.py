@@ -91,6 +91,33 @@ def test_what_is_written_while_a_loader_runs_wins_and_later_callers_get_nothing_
 # Tasks, and leaders that leave.
 
 
+def test_a_cancelled_waiter_takes_none_with_it_and_a_cancelled_leader_hands_over(cache):
+    async def main():
+        go = asyncio.Event()
+        loads = []
+
+        async def load():
+            loads.append(asyncio.current_task().get_name())
+            await go.wait()
+            return "loaded"
+
+        names = ("leader", "waiter", "heir", "last")
+        tasks = [asyncio.create_task(cache.aget_or_load("k", load), name=name) for name in names]
+        await asyncio.sleep(0)
+        tasks[1].cancel()
+        await asyncio.sleep(0)
+        tasks[0].cancel()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        go.set()
+        found = await asyncio.gather(*tasks, return_exceptions=True)
+        return loads, [type(each) for each in found[:2]], found[2:]
+
+    cancelled = asyncio.CancelledError
+    assert asyncio.run(main()) == (["leader", "heir"], [cancelled, cancelled], ["loaded", "loaded"])
+    assert_counts(cache, misses=4, loads=1, load_failures=1, coalesced=1)
+
+
 @pytest.mark.parametrize("policy", [{}, {"timeout": PATIENCE}], ids=["", "timed"])
 def test_a_leader_that_exits_hands_over_to_one_waiter(ask, policy):
     loader, heir = Held(SystemExit()), Held("heir")
