@@ -54,13 +54,15 @@ def test_a_value_past_its_grace_is_loaded(make, clock, twin, ticks, loaded_with,
     twin.settle()
 
 
-def test_a_refresh_that_fails_ends_the_stale_value_and_the_next_caller_gets_the_error(cache, clock, twin, caplog):
+def test_a_refresh_that_fails_ends_the_stale_value_and_the_next_caller_gets_the_error(
+    cache, clock, twin, caplog, removals
+):
     twin.get_or_load("k", returns("old"), grace=50)
     clock.advance(10)
     assert twin.get_or_load("k", returns(LookupError("first")), grace=50) == "old"
     twin.settle()
     assert "Loading 'k' into the cache 'default' failed" in caplog.text
-    assert len(cache) == 0
+    assert (len(cache), removals) == (0, [("k", "old", EXPIRED)])
     with pytest.raises(LookupError, match="second"):
         twin.get_or_load("k", returns(LookupError("second")), grace=50)
     assert_counts(cache, misses=2, stale_hits=1, refreshes=1, loads=1, load_failures=2, expirations=1)
