@@ -1,13 +1,11 @@
 """Tags: entries that are dropped together."""
 
 import sys
-import tracemalloc
 from math import inf
 
 import pytest
 
 from tests.core.cores import DELETED, EXPIRED, advance_all, compiled, drain_all, labels
-from tests.memory import traced
 from wheelcache.core.contract import OUTDATED, STORED, SWEEP_INTERVAL, WAKE
 from wheelcache.runtime.clock import moment
 
@@ -133,24 +131,6 @@ class TestValuesComputedDuringADrop:
 
 
 class TestMemory:
-    @pytest.mark.alone
-    @compiled
-    def test_tags_take_at_most_64_bytes_for_the_first_and_24_for_each_more(self, make):
-        users, cores, sizes = [f"user {number}" for number in range(1000)], [], []
-        tracemalloc.start()
-        try:
-            for tags in ((), ("",), ("", "red")):
-                core, before = make(), traced(__file__)
-                for key in range(20_000):
-                    core.set(key, 0, None, labels=labels(tuple([tag or users[key % 1000] for tag in tags])))
-                cores.append(core)
-                sizes.append((traced(__file__) - before) / 20_000)
-        finally:
-            tracemalloc.stop()
-        # malloc adds up to 16 bytes to 16 and 24. The tags themselves are few.
-        assert 24 <= sizes[1] - sizes[0] <= 32
-        assert 32 <= sizes[2] - sizes[0] <= 40
-
     @compiled
     def test_names_are_forgotten_with_their_last_entry(self, make):
         core = make(max_entries=10)
