@@ -4,26 +4,21 @@ Exact: with the same seed, a core evicts the same keys. A place in the table of 
 equal bits, so the model computes the same bits; all else is its own.
 """
 
-from dataclasses import dataclass
 from math import inf, log, sqrt
+from types import SimpleNamespace
 
 BITS = 2**64
-
-
-@dataclass
-class ModelPlace:
-    uses: int = 0
-    epoch: int = 0
-    weight: int = 0
-    is_uncontested: bool = False
-    fresh_until: float = inf
 
 
 def spread(key, seed):
     number = (hash(key) % BITS ^ seed * 0x9E3779B97F4A7C15 % BITS) * (
         ((seed ^ seed >> 29) * 0xBF58476D1CE4E5B9 % BITS) | 1
     )
-    number = (number % BITS ^ number % BITS >> 32) * 0x9E3779B97F4A7C15 % BITS
+    return mixed(number % BITS ^ number % BITS >> 32)
+
+
+def mixed(number):
+    number = number * 0x9E3779B97F4A7C15 % BITS
     return number ^ number >> 32
 
 
@@ -89,34 +84,27 @@ class ModelOrder:
         self.take_out(key)
         if is_in_window or self.is_lru:
             self.window.append(key)
-        else:
-            self.protect(key)
-
-    def protect(self, key):
+            return
         self.protected.append(key)
         main, main_weight = self.most - self.most // 5, self.most_weight - self.most_weight // 5
         while len(self.protected) > main * 4 // 5 or self.weigh(self.protected) > main_weight // 5 * 4:
             self.probation.append(self.protected.pop(0))
 
     def insert(self, key, uses):
-        """Return the keys that moved from the window to probation."""
-        self.places[key] = ModelPlace(uses, self.epoch)
+        self.places[key] = SimpleNamespace(uses=uses, epoch=self.epoch, weight=0, is_uncontested=False, fresh_until=inf)
         self.window.append(key)
         self.count(key)
-        moved = []
         most, most_weight = self.bounds_of_window()
-        while (
-            len(moved) < 8
-            and self.window[0] != key
-            and (len(self.window) > most or self.weigh(self.window) > most_weight)
-        ):
-            moved.append(self.window.pop(0))
-            self.probation.append(moved[-1])
-        return moved
+        for _ in range(8):
+            if self.window[0] != key and (len(self.window) > most or self.weigh(self.window) > most_weight):
+                self.probation.append(self.window.pop(0))
 
     def remove(self, key):
         self.take_out(key)
         del self.places[key]
+
+    def clear(self):
+        self.probation, self.protected, self.window, self.places = [], [], [], {}
 
     def victim(self, excess=0):
         main = self.probation + self.protected
@@ -143,13 +131,9 @@ class ModelMiniature:
         self.order = ModelOrder(most, most_weight)
         self.order.is_lru = is_lru
 
-    def bits(self, name):
-        number = name * 0x9E3779B97F4A7C15 % BITS
-        return number ^ number >> 32
-
     def remove(self, name):
         if not self.order.is_lru:
-            self.departed.note(self.bits(name), self.order.uses(name), self.order.epoch)
+            self.departed.note(mixed(name), self.order.uses(name), self.order.epoch)
         self.order.remove(name)
 
     def request(self, name, now, fresh_until, weight, is_uncontested, is_write):
@@ -162,7 +146,7 @@ class ModelMiniature:
         else:
             if len(order.places) >= order.most:
                 self.remove(order.victim())
-            order.insert(name, 0 if order.is_lru else self.departed.uses(self.bits(name), order.epoch))
+            order.insert(name, 0 if order.is_lru else self.departed.uses(mixed(name), order.epoch))
         if is_write or not is_hit:
             place = order.places[name]
             place.fresh_until, place.weight = fresh_until, weight
@@ -179,10 +163,6 @@ class ModelMiniature:
     def forget(self, name):
         if name in self.order.places:
             self.remove(name)
-
-    def clear(self):
-        order, self.order = self.order, ModelOrder(self.order.most, self.order.most_weight)
-        self.order.is_lru, self.order.counted, self.order.epoch = order.is_lru, order.counted, order.epoch
 
 
 class AdaptiveModel:
@@ -203,12 +183,10 @@ class AdaptiveModel:
         self.order.use(key)
 
     def stored(self, key, now, fresh_until, weight, was_fresh, is_uncontested):
-        """Return the keys that moved."""
-        moved = []
         if key in self.order.places:
             self.order.use(key)
         else:
-            moved = self.order.insert(key, self.departed.uses(spread(key, self.seed), self.order.epoch))
+            self.order.insert(key, self.departed.uses(spread(key, self.seed), self.order.epoch))
         place = self.order.places[key]
         place.is_uncontested |= is_uncontested
         if was_fresh:
@@ -216,7 +194,6 @@ class AdaptiveModel:
         else:
             self.compare(key, now, fresh_until, weight, was_hit=False)
         place.weight = weight
-        return moved
 
     def removed(self, key, is_delete):
         self.departed.note(spread(key, self.seed), self.order.uses(key), self.order.epoch)
@@ -229,10 +206,9 @@ class AdaptiveModel:
             miniature.forget(spread(key, self.seed) % 2**32)
 
     def clear(self):
-        order, self.order = self.order, ModelOrder(self.order.most, self.order.most_weight)
-        self.order.is_lru, self.order.counted, self.order.epoch = order.is_lru, order.counted, order.epoch
-        self.lru.clear()
-        self.tiny_lfu.clear()
+        self.order.clear()
+        self.lru.order.clear()
+        self.tiny_lfu.order.clear()
 
     def arms_of(self, key):
         return [self.lru, self.tiny_lfu] if spread(key, self.seed) >> 52 < self.share else []

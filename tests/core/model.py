@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from math import floor, inf
+from types import SimpleNamespace
 
 from tests.core.adaptive_model import AdaptiveModel
 from wheelcache.core.contract import (
@@ -22,37 +23,11 @@ ANY, ABSENT, SAME = "set", "add", "replace"
 """The modes of ``Model.set``."""
 
 
-@dataclass
-class ModelEntry:
-    key: object
-    value: object
-    fresh_until: float
-    expires_at: float
-    weight: int
-    trust: int
-    tags: dict
-
-    @property
-    def is_dropped(self):
-        return any(tag.is_dropped for tag in self.tags.values())
-
-
 @dataclass(eq=False)
 class ModelTag:
     """A tag from one drop of it to the next."""
 
     is_dropped: bool = False
-
-
-@dataclass
-class ModelWatch:
-    key: object
-    trust: int
-    wants_value: bool
-    began: int
-    broken: bool = False
-    value: object = MISSING
-    is_open: bool = True
 
 
 class Model:
@@ -87,8 +62,11 @@ class Model:
     def entry(self, key):
         return next((each for each in self.entries if each.key == key), None)
 
+    def is_dropped(self, entry):
+        return any(tag.is_dropped for tag in entry.tags.values())
+
     def is_current(self, entry):
-        return not entry.is_dropped and self.is_trusted(entry.trust)
+        return not self.is_dropped(entry) and self.is_trusted(entry.trust)
 
     def is_trusted(self, word):
         return self.trust is None or (word == self.trust[0] and word % 2 == 1)
@@ -96,15 +74,6 @@ class Model:
     def shown(self):
         """Return the present word of trust."""
         return 0 if self.trust is None else self.trust[0]
-
-    def existing(self, key):
-        """An entry in any state that was not dropped with a tag."""
-        entry = self.entry(key)
-        return None if entry is None or entry.is_dropped else entry
-
-    def tagged(self, names):
-        """The tags of an entry that is stored."""
-        return {name: self.tags.setdefault(name, ModelTag()) for name in names}
 
     def drop_tag(self, name):
         self.events += 1
@@ -114,10 +83,6 @@ class Model:
             return 0
         tag.is_dropped = True
         return sum(tag in entry.tags.values() for entry in self.entries)
-
-    def sweep(self):
-        for entry in [each for each in self.entries if each.is_dropped]:
-            self.remove(entry, DELETED)
 
     def is_live(self, entry):
         return entry is not None and entry.fresh_until > self.now and self.is_current(entry)
@@ -148,11 +113,10 @@ class Model:
         key = self.entries[0].key if self.adaptive is None else self.adaptive.order.victim(excess)
         self.remove(self.entry(key), EVICTED)
 
-    def leave(self, key, value, fresh_until, cause, told=True):
+    def leave(self, key, value, fresh_until, cause):
         cause = EXPIRED if fresh_until <= self.now else cause
         self.counts[cause] += 1
-        if told:
-            self.left.append((key, value, cause))
+        self.left.append((key, value, cause))
 
     def remove(self, entry, cause):
         self.entries.remove(entry)
@@ -160,7 +124,7 @@ class Model:
             self.evicted_weight += entry.weight
         if entry.fresh_until <= self.now:
             cause_of_miss = MissCause.EXPIRED
-        elif cause is DELETED and entry.is_dropped:
+        elif cause is DELETED and self.is_dropped(entry):
             cause_of_miss = MissCause.TAG
         else:
             cause_of_miss = MissCause.NOT_STORED if cause is REPLACED else MissCause(cause.value)
@@ -177,12 +141,6 @@ class Model:
         self.use(entry, is_hit=True)
         return entry.value
 
-    def get(self, key, default=None):
-        """Find a value as a cache does, and count a miss."""
-        if self.live(key) is None:
-            self.missed[self.miss_cause(key)] += 1
-        return self.find(key, default)
-
     @property
     def misses(self):
         return sum(self.missed.values())
@@ -192,7 +150,7 @@ class Model:
         entry = self.entry(key)
         if entry is None:
             return self.gone.get(key, MissCause.NEW) if self.remembers else MissCause.UNKNOWN
-        if entry.is_dropped:
+        if self.is_dropped(entry):
             return MissCause.TAG
         return MissCause.EXPIRED if entry.fresh_until <= self.now else MissCause.OTHER_PROCESS
 
@@ -233,14 +191,15 @@ class Model:
             if entry is not None:
                 self.remove(entry, REPLACED)
             return self.refused(key, TOO_HEAVY)
-        held = entry.tags if mode == SAME else self.tagged(tags)
+        held = entry.tags if mode == SAME else {name: self.tags.setdefault(name, ModelTag()) for name in tags}
         if entry is not None:
             self.entries.remove(entry)
             self.leave(key, entry.value, entry.fresh_until, REPLACED)
         elif len(self.entries) >= self.max_entries:
             self.evict_one()
         trust = self.shown() if watch is None else watch.trust
-        self.entries.append(ModelEntry(key, value, fresh_until, expires_at, weight, trust, held))
+        times = {"fresh_until": fresh_until, "expires_at": expires_at}
+        self.entries.append(SimpleNamespace(key=key, value=value, **times, weight=weight, trust=trust, tags=held))
         if self.adaptive is not None:
             was_fresh = entry is not None and entry.fresh_until > self.now
             self.adaptive.stored(key, self.now, fresh_until, weight, was_fresh, mode in (ABSENT, SAME))
@@ -252,7 +211,8 @@ class Model:
 
     def watch(self, key, wants_value):
         self.events += 1
-        watch = ModelWatch(key, self.shown(), wants_value, self.events)
+        watch = SimpleNamespace(key=key, trust=self.shown(), wants_value=wants_value, began=self.events)
+        watch.broken, watch.value, watch.is_open = False, MISSING, True
         self.watches.append(watch)
         return watch
 

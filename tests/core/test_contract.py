@@ -8,6 +8,7 @@ from tests.core.cores import CLEARED, DELETED, EXPIRED, advance_all, drain_all
 from wheelcache.core.contract import (
     BATCH,
     CHANGED,
+    COMPLETED,
     KEEP_TTL,
     MAX_WEIGHT,
     MORE,
@@ -21,17 +22,6 @@ from wheelcache.core.contract import (
 
 
 class TestTimes:
-    def test_an_expired_entry_is_never_returned_and_no_read_removes_it(self, make, clock):
-        core = make()
-        core.set("key", "value", 5)
-        clock.now = 4.999
-        assert core.find("key") == "value"
-        clock.now = 5
-        assert core.find("key") is None
-        assert core.find("key", "missing") == "missing"
-        assert core.peek("key").value == "value"
-        assert (core.keys(), len(core), core.counts().removals[EXPIRED]) == ([], 1, 0)
-
     def test_the_wheel_removes_an_entry_at_most_one_interval_late(self, make, clock):
         core, removed = make(interval=0.5), []
         core.set("key", "value", 3.3)
@@ -75,18 +65,6 @@ class TestTimes:
         clock.now = 50
         assert core.touch("key", 5) == core.touch("missing", 5) == 0
         assert core.times("key")[:2] == (50, 60)
-
-    def test_a_budget_bounds_what_an_advance_looks_at(self, make, clock):
-        core = make()
-        for key in range(10):
-            core.set(key, key, 1000)
-        clock.now = 1001
-        looked = 0
-        while len(core):
-            assert core.next_due == 1000, "no earlier while the wheel catches up"
-            looked += (found := core.advance(4))
-            assert 0 < found <= 4
-        assert (core.next_due, looked >= 10) == (inf, True)
 
     def test_wake_tells_of_earlier_work_and_of_work_that_is_over_two_intervals_late(self, make, clock):
         core = make()
@@ -244,6 +222,7 @@ class TestCounts:
         core.after_fork(in_child=True)
         assert core.counts() == (0, 0, dict.fromkeys(RemovalCause, 0), 0, 0, (0,) * len(MissCause))
         assert (core.groups(), watch.broken, core.find("waited for")) == ([], True, 1)
+        assert not core.set("key", 2, None) & COMPLETED, "the watch is closed"
 
     def test_a_look_up_of_a_preliminary_key_counts_only_as_a_miss(self, make):
         core = make()

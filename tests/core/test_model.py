@@ -135,7 +135,8 @@ class CoreAgainstModel(RuleBasedStateMachine):
     def drain(self, budget):
         while self.core.drain(budget, self.removed):
             pass
-        self.model.sweep()
+        for entry in [*filter(self.model.is_dropped, self.model.entries)]:
+            self.model.remove(entry, RemovalCause.DELETED)
 
     @precondition(lambda self: self.trust is not None)
     @rule()
@@ -223,9 +224,7 @@ class CoreAgainstModel(RuleBasedStateMachine):
 
     @rule(budget=st.integers(1, 3))
     def advance(self, budget):
-        while self.core.drain(budget, self.removed):
-            pass
-        self.model.sweep()
+        self.drain(budget)
         before = len(self.removed)
         due = self.model.due()
         while self.core.next_due <= self.clock.now:
@@ -257,7 +256,8 @@ class CoreAgainstModel(RuleBasedStateMachine):
 
     @rule(key=KEYS, use=st.booleans())
     def peek(self, key, use):
-        record, entry = self.core.peek(key, use=use), self.model.existing(key)
+        record, entry = self.core.peek(key, use=use), self.model.entry(key)
+        entry = None if entry is None or self.model.is_dropped(entry) else entry
         assert (record is None) == (entry is None)
         if entry is not None:
             assert self.told_of(record) == self.told_of(entry)
@@ -284,7 +284,6 @@ class CoreAgainstModel(RuleBasedStateMachine):
         self.watches = []
         self.completed = []
         self.model.completed = []
-        self.walk = None
 
     @invariant()
     def they_agree(self):
@@ -293,7 +292,7 @@ class CoreAgainstModel(RuleBasedStateMachine):
         assert core.keys() == [each.key for each in model.entries if model.is_live(each)]
         assert core.weight == model.weight <= model.max_weight
         counts = core.counts()
-        if any(each.is_dropped for each in model.entries):
+        if any(map(model.is_dropped, model.entries)):
             assert core.next_due <= self.clock.now + SWEEP_INTERVAL
         missed = tuple(model.missed.values())
         assert counts == (model.hits, model.misses, model.counts, model.puts, model.evicted_weight, missed)

@@ -165,39 +165,34 @@ def test_a_clock_that_raises_changes_nothing(make, clock):
     assert core.find("key") == 1
 
 
+KEYS = [f"key {number}" for number in range(6000)]
+
+
+def fill(core):
+    for number, key in enumerate(KEYS):
+        core.set(key, "x" * 50 + str(number), 100 + number % 50)
+
+
+WAYS_TO_LEAVE = {
+    "overwrite": lambda core, clock: ([fill(core) for _ in range(3)], core.clear()),
+    "delete": lambda core, clock: [core.delete(key) for key in KEYS],
+    "expire": lambda core, clock: setattr(clock, "now", clock.now + 1000),
+    "clear": lambda core, clock: core.clear(),
+    "evict": lambda core, clock: [core.evict(size=0) for _ in range(6)],
+}
+
+
 @pytest.mark.alone
-@pytest.mark.parametrize("leave", ["overwrite", "delete", "expire", "clear", "evict"])
+@pytest.mark.parametrize("leave", WAYS_TO_LEAVE)
 def test_memory_follows_live_entries(make, clock, leave):
     core = make(max_entries=6000)
-
-    def fill():
-        for number in range(6000):
-            core.set(f"key {number}", "x" * 50 + str(number), 100 + number % 50)
-
-    def empty():
-        match leave:
-            case "overwrite":
-                for _ in range(3):
-                    fill()
-                core.clear()
-            case "delete":
-                for number in range(6000):
-                    core.delete(f"key {number}")
-            case "expire":
-                clock.now += 1000
-            case "clear":
-                core.clear()
-            case "evict":
-                while core.evict(size=0):
-                    pass
-        advance_all(core)
-
     files = (__file__, "*/wheelcache/core/*")
     tracemalloc.start()
     try:
-        fill()
+        fill(core)
         peak = traced(*files)
-        empty()
+        WAYS_TO_LEAVE[leave](core, clock)
+        advance_all(core)
         gc.collect()
         assert len(core) == 0
         assert traced(*files) < 0.05 * peak

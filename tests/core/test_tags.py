@@ -1,14 +1,12 @@
 """Tags: entries that are dropped together."""
 
 import sys
-import tracemalloc
 from math import inf
 
 import pytest
 
 from tests.core.cores import DELETED, EXPIRED, advance_all, compiled, drain_all, labels
-from tests.memory import traced
-from wheelcache.core.contract import CHANGED, KEEP_TTL, OUTDATED, STORED, SWEEP_INTERVAL, WAKE
+from wheelcache.core.contract import OUTDATED, STORED, SWEEP_INTERVAL, WAKE
 from wheelcache.runtime.clock import moment
 
 RED, BLUE = labels(("red",)), labels(("blue",))
@@ -16,16 +14,6 @@ BOTH = labels(("red", "blue"))
 
 
 class TestDrop:
-    def test_a_dropped_entry_is_as_good_as_deleted_before_it_is_removed(self, make):
-        core = make()
-        core.set("key", 1, 10, grace=100, labels=RED)
-        assert core.drop_tag("red") == 1
-        assert core.find("key") is core.times("key") is core.peek("key") is None
-        assert core.keys() == []
-        assert core.touch("key", 5) == 0
-        assert core.replace("key", 2, KEEP_TTL, 1) == CHANGED
-        assert core.delete("key", "missing") == "missing"
-
     def test_the_wheel_removes_and_reports_dropped_entries(self, make, clock):
         core, removed = make(max_weight=1000), []
         for key in range(50):
@@ -111,20 +99,6 @@ class TestDrop:
 
 
 class TestSet:
-    def test_a_set_replaces_the_tags_which_a_scan_shows(self, make):
-        core = make()
-        core.set("key", 1, None, labels=BOTH)
-        core.set("other", 1, None)
-        assert {record.key: record.tags for record in core.scan().step(5)} == {"key": ("red", "blue"), "other": ()}
-        core.replace("key", 2, KEEP_TTL, 1)
-        core.touch("key", 20)
-        assert core.peek("key").tags == ("red", "blue")
-        core.set("key", 2, None, labels=BLUE)
-        assert (core.drop_tag("red"), core.peek("key").tags) == (0, ("blue",))
-        core.set("key", 3, None)
-        assert (core.drop_tag("blue"), core.peek("key").tags) == (0, ())
-        assert core.find("key") == 3
-
     @compiled
     @pytest.mark.parametrize("name", [1, b"red", type("Name", (str,), {})("red")])
     def test_a_name_that_is_no_string_is_refused(self, make, name):
@@ -136,15 +110,6 @@ class TestSet:
 
 
 class TestValuesComputedDuringADrop:
-    def test_a_value_is_not_stored_if_a_tag_was_dropped_since_its_watch_began(self, make):
-        core = make()
-        early = core.watch("key")
-        core.drop_tag("red")
-        late = core.watch("key")
-        assert core.fill("key", 1, None, early, labels=BOTH) == CHANGED
-        assert (early.broken, late.broken) == (False, False)
-        assert core.fill("key", 1, None, late, labels=BOTH) & STORED
-
     def test_a_value_is_not_stored_if_a_tag_was_dropped_since_a_moment(self, make):
         core = make()
         before = moment()
@@ -166,24 +131,6 @@ class TestValuesComputedDuringADrop:
 
 
 class TestMemory:
-    @pytest.mark.alone
-    @compiled
-    def test_tags_take_at_most_64_bytes_for_the_first_and_24_for_each_more(self, make):
-        users, cores, sizes = [f"user {number}" for number in range(1000)], [], []
-        tracemalloc.start()
-        try:
-            for tags in ((), ("",), ("", "red")):
-                core, before = make(), traced(__file__)
-                for key in range(20_000):
-                    core.set(key, 0, None, labels=labels(tuple([tag or users[key % 1000] for tag in tags])))
-                cores.append(core)
-                sizes.append((traced(__file__) - before) / 20_000)
-        finally:
-            tracemalloc.stop()
-        # malloc adds up to 16 bytes to 16 and 24. The tags themselves are few.
-        assert 24 <= sizes[1] - sizes[0] <= 32
-        assert 32 <= sizes[2] - sizes[0] <= 40
-
     @compiled
     def test_names_are_forgotten_with_their_last_entry(self, make):
         core = make(max_entries=10)

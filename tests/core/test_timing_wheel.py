@@ -28,6 +28,17 @@ def test_a_timer_comes_out_at_the_first_tick_that_is_not_before_it():
     assert wheel.advance(1000.0) == []
 
 
+@pytest.mark.parametrize(("interval", "origin"), [(0.1, 0.0), (0.3, 1e6 + 0.1), (1 / 3, 12345.678)])
+def test_floats_make_no_time_one_tick_early_or_late(interval, origin):
+    wheel = TimingWheel(interval, 16, origin)
+    for tick in range(1, 500):
+        at = wheel.time_of(tick)
+        before, after = math.nextafter(at, -math.inf), math.nextafter(at, math.inf)
+        assert [wheel.tick_of(each) for each in (before, at, after)] == [tick, tick, tick + 1]
+        timers = scheduled(wheel, before, at)
+        assert (wheel.advance(before), wheel.advance(at)) == ([], timers)
+
+
 @pytest.mark.parametrize("slots", [1, 8, 512])
 @pytest.mark.parametrize("delay", [1, 7, 8, 9, 63, 64, 65, 511, 512, 513, 32768, 10**7])
 def test_any_length_of_delay_comes_out_on_its_tick(slots, delay):
@@ -132,6 +143,7 @@ TestWheelAgainstAList.settings = settings(max_examples=40, stateful_step_count=4
 def test_a_time_beyond_what_floats_can_count_ticks_to_is_filed_and_waits():
     wheel = TimingWheel(0.1, 8, 0.0)
     scheduled(wheel, 1.7e308)
+    assert wheel.next_time(1.7e308) > 1e17
     assert wheel.advance(1e7) == []
     with pytest.raises(ValueError, match="at which floats can tell intervals of"):
         wheel.advance(0.1 * 2**53)

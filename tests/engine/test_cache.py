@@ -5,7 +5,6 @@ from math import inf
 
 import pytest
 
-from tests.engine import invariants
 from wheelcache import Cache, CacheClosed, RemovalCause
 from wheelcache.core.contract import BATCH
 
@@ -13,28 +12,8 @@ EXPIRED, EVICTED, REPLACED, DELETED, CLEARED = RemovalCause
 
 
 @pytest.fixture
-def removals():
-    return []
-
-
-@pytest.fixture
-def make(clock, removals):
-    """Make a cache without jitter that records its removals. It is checked at the end."""
-    made = []
-
-    def make_cache(**options):
-        given = {"clock": clock, "jitter": 0, "on_removal": lambda *removal: removals.append(removal)}
-        made.append(Cache(**{**given, **options}))
-        return made[-1]
-
-    yield make_cache
-    for each in made:
-        invariants.check(each)
-
-
-@pytest.fixture
 def cache(make):
-    return make(ttl=10, max_entries=3)
+    return make(max_entries=3)
 
 
 # Reading and writing.

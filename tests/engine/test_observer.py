@@ -1,11 +1,16 @@
 """What the engine does for an observer, with one that is not of the package."""
 
+from array import array
+from types import SimpleNamespace
+
 import pytest
 
 from wheelcache import Cache, ManualClock
 from wheelcache.engine.cache_parts import CacheParts, core_in_memory
 from wheelcache.engine.calls import Engine
 from wheelcache.engine.loading.request import PLAIN
+from wheelcache.engine.write_watcher import WriteMoments, WritesSince
+from wheelcache.runtime.clock import moment
 from wheelcache.runtime.periodic_jobs import PeriodicJob
 
 
@@ -44,14 +49,6 @@ class Noting:
 
     def after_fork_in_child(self):
         self.noted.append("fork")
-
-
-class Store:
-    def __init__(self, noted):
-        self._noted = noted
-
-    def after_fork_in_child(self):
-        self._noted.append("fork of the store")
 
 
 @pytest.fixture
@@ -100,12 +97,31 @@ def test_the_jobs_of_a_cache_that_is_empty_and_unused_pause_until_the_next_use(m
     assert noted[-1] == "begin"
 
 
-def test_in_the_child_of_a_fork_the_observer_and_the_store_behind_start_over(make):
-    parts, engine, noted = make()
-    engine.keep_copies_of(Store(noted))
+def test_in_the_child_of_a_fork_the_observer_and_the_store_behind_start_over_and_copies_are_not_trusted(make):
+    trust = array("Q", [1])
+    parts, engine, noted = make(trust=trust)
+    engine.keep_copies_of(SimpleNamespace(after_fork_in_child=lambda: noted.append("fork of the store")))
+    moments = engine.watcher(WriteMoments, WriteMoments)
+    engine.set("key", 1, None)
+    noted.clear()
+    before = moment()
     parts.before_fork()
     parts.after_fork(in_child=True)
-    assert noted == ["fork", "fork of the store", "start over"]
+    assert (noted, trust[0]) == (["fork", "fork of the store", "start over"], 2)
+    engine.set("key", 2, None)
+    assert noted[3:] == ["begin"]
+    assert WritesSince(moments, before).contain(["key"])
+
+
+def test_a_job_that_cannot_begin_is_an_error_of_the_write_and_begins_with_the_next_one(make):
+    parts, engine, noted = make()
+    job = parts.jobs._jobs[-1]
+    job.begin = fail
+    with pytest.raises(ValueError, match="out of order"):
+        engine.set("key", 1, None)
+    del job.begin
+    engine.set("key", 2, None)
+    assert noted == ["begin"]
 
 
 def test_a_clear_is_noted_with_the_operator(make):

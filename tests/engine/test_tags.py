@@ -1,42 +1,17 @@
-"""Tags of entries: ``cache.set(key, value, tags=...)`` and ``cache.delete_tags``.
-
-The entries of a memoized function are a group, which leaves in the same way as those of a tag. Tests that use
-``dropped`` run for both.
-"""
+"""Tags of entries: ``cache.set(key, value, tags=...)`` and ``cache.delete_tags``. The entries of a memoized function
+are a group, which leaves in the same way as those of a tag."""
 
 import asyncio
-from collections.abc import Callable, Hashable
 from decimal import Decimal
 from enum import StrEnum
 from functools import partial
-from typing import Any, NamedTuple
 
 import pytest
 
 from tests.waiting import until
-from wheelcache import Cache
 from wheelcache.core.contract import STORED
 from wheelcache.errors import MissingKey
 from wheelcache.runtime.clock import moment
-
-
-class Dropped(NamedTuple):
-    """A key, and a call that drops its entry. ``tags`` are the arguments of a write."""
-
-    key: Hashable
-    tags: dict[str, Any]
-    drop: Callable[[Cache], object]
-
-
-DROPPED = {
-    "tag": Dropped("a", {"tags": ("a",)}, lambda cache: cache.delete_tags("a")),
-    "group": Dropped(("a", 1), {}, lambda cache: cache.engine.add_group("a").delete()),
-}
-
-
-@pytest.fixture(params=DROPPED.values(), ids=DROPPED)
-def dropped(request):
-    return request.param
 
 
 async def load(cache, key, tags):
@@ -53,6 +28,9 @@ WAYS_TO_STORE = {
     "aget_or_load": lambda cache, key, tags: asyncio.run(load(cache, key, tags)),
     "incr": lambda cache, key, tags: (cache.set(key, 0, tags=tags), cache.incr(key)),
     "update": lambda cache, key, tags: (cache.set(key, 0, tags=tags), cache.update(key, lambda value: 1)),
+    "an Enum": lambda cache, key, tags: cache.set(
+        key, 1, tags=[*StrEnum("Tag", [("A", each) for each in tags[:1]]), *tags[1:]]
+    ),
     "touch": lambda cache, key, tags: (cache.set(key, 1, tags=tags), cache.touch(key, 5)),
     "set twice": lambda cache, key, tags: (cache.set(key, 0, tags=["other"]), cache.set(key, 1, tags=tags)),
 }
@@ -95,10 +73,6 @@ def test_a_tag_is_no_group_of_keys(cache, name):
     cache.set("tagged", 1, tags=("a",))
     cache.engine.add_group(name).delete()
     assert cache.keys() == ["tagged"]
-
-
-class Color(StrEnum):
-    RED = "red"
 
 
 @pytest.mark.parametrize(
@@ -151,16 +125,17 @@ def test_a_refresh_keeps_the_tags(cache, clock):
     assert cache.get_or_load("key", lambda: "new", grace=100, tags=("a",)) == "new"
 
 
+@pytest.mark.parametrize("key", ["a", ("a", 1)], ids=["tag", "group"])
 @pytest.mark.parametrize("options", [{}, {"fail_safe": 100}])
-def test_no_stale_value_is_served_after_a_drop(cache, clock, dropped, options):
+def test_no_stale_value_is_served_after_a_drop(cache, clock, key, options):
     def fail():
         raise ConnectionError
 
-    cache.get_or_load(dropped.key, lambda: "old", grace=100, **dropped.tags)
+    cache.get_or_load(key, lambda: "old", grace=100, tags=("a",))
     clock.advance(11)
-    dropped.drop(cache)
+    cache.delete_tags("a") if key == "a" else cache.engine.add_group("a").delete()
     with pytest.raises(ConnectionError):
-        cache.get_or_load(dropped.key, fail, grace=100, **dropped.tags, **options)
+        cache.get_or_load(key, fail, grace=100, tags=("a",), **options)
 
 
 @pytest.mark.parametrize("write", ["set", "add"])

@@ -1,11 +1,8 @@
-"""Turns against a model: who leads, who waits, and what the waiters receive."""
+"""Turns: who leads, who waits, and what the waiters receive."""
 
 from array import array
-from math import inf
 
 import pytest
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from wheelcache import Cache
 from wheelcache.engine.loading.waiting_loads import wait_for_claim
@@ -26,137 +23,48 @@ def turns_of(cache, clock=lambda: 0.0):
     return Turns(cache._parts.core, cache._parts.core.watch, clock)
 
 
-class Model(RuleBasedStateMachine):
-    """The turns on one key."""
+OUTDATE = {
+    "set": lambda cache, turns: cache.set("k", 1),
+    "delete": lambda cache, turns: cache.delete("k"),
+    "clear": lambda cache, turns: cache.clear(),
+    "drop": lambda cache, turns: cache._parts.core.drop_tag(TAG),
+    "read again": lambda cache, turns: turns.supersede("k"),
+}
 
-    def __init__(self):
-        super().__init__()
-        self.trust = array("Q", [1])
-        self.cache = Cache(jitter=0, trust=self.trust)
-        self.now = 0.0
-        self.turns = turns_of(self.cache, lambda: self.now)
-        self.open = None
-        # Whether the key was written, or the tag dropped, since the open turn began.
-        self.is_outdated = False
-        # Whether nobody but the next caller ends the open turn.
-        self.is_left = False
-        # The turns that wait for the open one, and whether they came late.
-        self.waiting = {}
-        # All turns that were ever queued and not started.
-        self.queued = []
 
-    def teardown(self):
-        self.cache.close()
-
-    def turn(self, seconds=inf):
-        return Turn(self.turns, "k", names=(TAG,), until=self.now + seconds)
-
-    def opens(self, turn):
-        self.open, self.is_outdated, self.is_left = turn, False, False
-
-    def has_ended(self, how, payload):
-        """Check what the waiters of the open turn receive."""
-        for waiter, is_late in self.waiting.items():
-            assert self.open.alarm.is_set
-            assert waiter.result == ((End.AGAIN, None) if is_late and how is End.VALUE else (how, payload))
-            waiter.leave()
-        self.open, self.waiting = None, {}
-
-    @rule(seconds=st.sampled_from([5.0, inf]), may_wait=st.booleans())
-    def a_caller_comes(self, seconds, may_wait):
-        turn = self.turn(seconds)
-        state = self.turns.begin(turn, blocking=False, may_wait=may_wait)
-        if self.open is not None and (self.is_left or self.open.is_queued):
-            assert self.open.ended is End.AGAIN
-            self.has_ended(End.AGAIN, None)
-        if self.open is None:
-            assert state is Is.LEADS
-            self.opens(turn)
-        elif may_wait:
-            assert state is Is.WAITS
-            self.waiting[turn] = self.is_outdated
-        else:
-            assert state is Is.ALONE
-
-    @rule()
-    def one_is_queued(self):
-        turn = self.turn()
-        turn.is_queued = True
-        is_claimed = self.turns.claim(turn)
-        if self.is_left and self.open is not None:
-            self.has_ended(End.AGAIN, None)
-        assert is_claimed == (self.open is None)
-        if is_claimed:
-            self.opens(turn)
-            self.queued.append(turn)
-
-    @precondition(lambda self: self.queued)
-    @rule()
-    def a_queued_one_starts(self):
-        turn = self.queued.pop()
-        assert self.turns.starts(turn) == (turn is self.open)
-        if turn is self.open:
-            self.opens(turn)
-
-    @precondition(lambda self: self.open is not None)
-    @rule(how=st.sampled_from(End))
-    def the_open_one_ends(self, how):
-        assert self.open.end(how, "payload")
-        assert not self.open.end(End.ERROR, "a second end")
-        assert not self.turns.open
-        self.has_ended(how, "payload")
-
-    @precondition(lambda self: self.open is not None and not self.open.is_queued)
-    @rule()
-    def its_leader_is_interrupted(self):
-        self.open.close()
-        self.open.close()
-        self.has_ended(End.AGAIN, None)
-
-    @precondition(lambda self: self.open is not None)
-    @rule()
-    def its_loop_stops(self):
-        self.open.loop = StoppedLoop()
-        self.is_left = True
-
-    @precondition(lambda self: self.open is not None)
-    @rule()
-    def its_time_passes(self):
-        self.now += 5
-        self.is_left |= self.open.until <= self.now
-
-    @precondition(lambda self: self.waiting)
-    @rule()
-    def a_waiter_leaves(self):
-        waiter, _ = self.waiting.popitem()
+@pytest.mark.parametrize("way", [None, *OUTDATE])
+@pytest.mark.parametrize("how", End)
+def test_a_waiter_receives_the_end_of_the_turn_but_no_value_that_was_outdated_when_it_came(way, how):
+    turns = turns_of(cache := Cache())
+    turn, early, late, alone, later = (Turn(turns, "k", names=(TAG,)) for _ in range(5))
+    assert turns.begin(turn) is Is.LEADS
+    assert turns.begin(early, blocking=False) is Is.WAITS
+    if way is not None:
+        OUTDATE[way](cache, turns)
+    assert turn.is_outdated() == (way is not None)
+    assert turns.begin(late, blocking=False) is Is.WAITS
+    assert turns.begin(alone, blocking=False, may_wait=False) is Is.ALONE
+    assert not early.alarm.is_set
+    assert (turn.end(how, "payload"), turn.end(End.ERROR, "a second end"), turn.alarm.is_set) == (True, False, True)
+    assert early.result == (how, "payload")
+    assert late.result == ((End.AGAIN, None) if way is not None and how is End.VALUE else (how, "payload"))
+    for waiter in (early, late):
         waiter.close()
         assert waiter.waits_on is None
-
-    @rule(way=st.sampled_from(["set", "delete", "clear", "drop", "trust"]))
-    def the_key_is_written(self, way):
-        writes = {
-            "set": lambda: self.cache.set("k", 1),
-            "delete": lambda: self.cache.delete("k"),
-            "clear": self.cache.clear,
-            "drop": lambda: self.cache._parts.core.drop_tag(TAG),
-            # The connection that reports writes is lost, and there again.
-            "trust": lambda: self.trust.__setitem__(0, self.trust[0] + 2),
-        }
-        writes[way]()
-        self.is_outdated = True
-
-    @rule()
-    def the_source_is_read_again(self):
-        self.turns.supersede("k")
-        self.is_outdated = True
-
-    @invariant()
-    def the_leader_knows_whether_its_value_is_outdated(self):
-        if self.open is not None and not self.open.is_queued:
-            assert self.open.is_outdated() == self.is_outdated
+    assert turns.begin(later) is Is.LEADS
+    for _ in range(2):
+        later.close()
+    assert (later.ended, turns.open) == (End.AGAIN, {})
 
 
-TestModel = Model.TestCase
+def test_a_turn_ends_at_its_time_and_not_before(clock):
+    turns = turns_of(Cache(), clock)
+    turn = Turn(turns, "k", until=5.0)
+    turns.begin(turn)
+    clock.advance(4.9)
+    assert turns.open_turn_after_cleanup("k") is turn
+    clock.advance(0.1)
+    assert turns.open_turn_after_cleanup("k") is None
 
 
 @pytest.fixture
@@ -188,16 +96,6 @@ def test_a_turn_whose_event_loop_has_stopped_is_ended_by_the_next_caller(turns, 
     turn.loop = StoppedLoop()
     assert turns.begin(Turn(turns, "k"), blocking=False) is Is.LEADS
     assert turn.ended is End.AGAIN
-
-
-def test_a_turn_ends_at_its_time_and_not_before(clock):
-    turns = turns_of(Cache(), clock)
-    turn = Turn(turns, "k", until=5.0)
-    turns.begin(turn)
-    clock.advance(4.9)
-    assert turns.open_turn_after_cleanup("k") is turn
-    clock.advance(0.1)
-    assert turns.open_turn_after_cleanup("k") is None
 
 
 def test_a_caller_does_not_end_the_turn_that_it_has_handed_over(turns, turn):
@@ -282,11 +180,12 @@ def test_a_leader_takes_the_claim_of_its_key_and_gives_it_back_at_the_end(turns)
     assert not claim.is_held
 
 
-def test_a_queued_turn_that_another_process_is_ahead_of_ends_and_computes_nothing(turns):
+@pytest.mark.parametrize("is_free", [True, False])
+def test_a_queued_turn_that_another_process_is_ahead_of_ends_and_computes_nothing(turns, is_free):
     queued = queued_turn(turns)
-    turns.claims = lambda key: Claim(is_free=False)
-    assert not turns.starts(queued)
-    assert queued.ended is End.AGAIN
+    turns.claims = lambda key: Claim(is_free)
+    assert turns.starts(queued) == is_free
+    assert queued.ended is (None if is_free else End.AGAIN)
 
 
 @pytest.mark.parametrize("alarm", [Alarm(), None], ids=["waits", "no wait is possible"])

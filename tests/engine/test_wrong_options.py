@@ -3,10 +3,17 @@
 import asyncio
 from array import array
 from math import nan
+from pathlib import Path
 
 import pytest
 
 from wheelcache import Cache, ManualClock
+from wheelcache.engine import cache_parts
+from wheelcache.engine.cache_parts import naming
+from wheelcache.engine.guests import needed_module
+from wheelcache.engine.option_table import DJANGO, ENGINE, OF_THE_SITE, Setting
+from wheelcache.engine.options import secret_or_none
+from wheelcache.errors import DirectoryUnusable, FileUnusable
 
 TTL = "a number of seconds > 0"
 WHOLE = "a whole number >= 1, or None"
@@ -18,6 +25,7 @@ WHOLE = "a whole number >= 1, or None"
         ("name", 5, "a string"),
         *(("max_entries", value, WHOLE) for value in (0, 1.5, True)),
         ("max_weight", -1, WHOLE),
+        ("policy", "arc", "'lru' or 'adaptive'"),
         *((name, 5, "callable") for name in ("weigher", "on_removal", "clock")),
         *(("ttl", value, TTL) for value in (0, "5")),
         *(("jitter", value, "a fraction") for value in (1, -0.1)),
@@ -32,10 +40,53 @@ def test_a_wrong_argument_is_an_error_that_names_it_what_it_takes_and_what_it_go
     assert str(raised.value).removesuffix("...").endswith(f"not {value!r:.200}")
 
 
-def test_a_bound_on_weight_and_a_weigher_come_together():
+def test_options_that_need_each_other_come_together():
     for given in ({"max_weight": 5}, {"weigher": len}):
         with pytest.raises(TypeError, match="max_weight and weigher"):
             Cache(**given)
+    with pytest.raises(ValueError, match="policy 'adaptive' needs max_entries, a whole number >= 1, not None"):
+        Cache(policy="adaptive")
+
+
+def test_the_core_in_python_says_that_it_is_not_adaptive(monkeypatch, caplog):
+    monkeypatch.setattr(cache_parts, "IMPLEMENTATION", "python")
+    Cache("pages", policy="adaptive", max_entries=5)
+    assert caplog.text.count("Cache 'pages' evicts by LRU: only the compiled core is adaptive.") == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ({"PASSWORD": "x"}, "secret"),
+        (OF_THE_SITE, "the directory of the site"),
+        *((("a", "b"), "a, b"), ("", "''"), ("a", "a"), (Path("/a"), "/a"), (None, "None")),
+    ],
+)
+def test_operators_see_options_in_words_and_no_password(value, words):
+    assert ENGINE.settings({"jitter": value}) == [Setting("jitter", words, False)]
+
+
+def test_an_unusable_directory_is_an_error_that_names_the_option_as_the_interface_does():
+    named = pytest.raises(
+        DirectoryUnusable, match=r"^FIGURES_DIR must be None, or a private directory .*: it is a file"
+    )
+    with named, DJANGO.in_errors(), naming("figures_dir"):
+        raise FileUnusable("it is a file")
+
+
+@pytest.mark.parametrize(
+    ("secret", "error"), [("", TypeError), (b"", TypeError), (5, TypeError), ("\ud800", ValueError)]
+)
+def test_a_wrong_secret_is_an_error_that_does_not_show_it(secret, error):
+    with pytest.raises(error, match=r"secret must be a string.* bytes") as raised:
+        secret_or_none("secret", secret)
+    assert not secret or str(secret) not in str(raised.value)
+    assert [secret_or_none("secret", each) for each in (None, "é", b"x")] == [None, "é".encode(), b"x"]
+
+
+def test_a_call_that_needs_a_missing_guest_says_so():
+    with pytest.raises(ModuleNotFoundError, match=r"lock\(\) needs wheelcache.nobody, which is not installed"):
+        needed_module("nobody", "locks", "lock()")
 
 
 @pytest.mark.parametrize("weight", [-1, 1.5, None])

@@ -9,12 +9,6 @@ import traceback
 from tests.waiting import PATIENCE
 
 
-def use(cache):
-    cache.set("a", 1, ttl=30)
-    assert cache.get_or_load("b", lambda: 2) == 2
-    cache.delete("b")
-
-
 def fork(work=lambda: None):
     """Fork, and run ``work()`` in the child, which may wait for events. Return whether it succeeded."""
     pid = os.fork()

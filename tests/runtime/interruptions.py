@@ -11,10 +11,10 @@ import functools
 import gc
 import itertools
 import logging
-import queue
 import sys
 import threading
 from collections import Counter
+from concurrent.futures import Future, wait
 from pathlib import Path
 
 import pytest
@@ -147,38 +147,18 @@ def _is_inside(frame):
     return frame is not None and outer is None
 
 
-class Worker:
-    """A thread in addition to the interrupted one."""
+def returns_in_a_thread(job, seconds=3.0):
+    """Run ``job()`` in another thread. Return whether it returned."""
+    done = Future()
 
-    def __init__(self):
-        self._start()
-
-    def _start(self):
-        self._jobs = queue.SimpleQueue()
-        self._done = queue.SimpleQueue()
-        threading.Thread(target=_work, args=(self._jobs, self._done), daemon=True).start()
-
-    def does(self, job, seconds=3.0):
-        """Run ``job()`` in the thread. Return whether it returned."""
-        self._jobs.put(job)
+    def work():
         try:
-            error = self._done.get(timeout=seconds)
-        except queue.Empty:
-            self._start()
-            return False
-        if error is not None:
-            raise error
-        return True
-
-
-def _work(jobs, done):
-    while True:
-        try:
-            jobs.get()()
+            done.set_result(job())
         except BaseException as error:
-            done.put(error)
-        else:
-            done.put(None)
+            done.set_exception(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    return done in wait([done], seconds).done and (done.result(), True)[1]
 
 
 @contextlib.contextmanager

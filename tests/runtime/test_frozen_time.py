@@ -136,59 +136,47 @@ def test_a_wheel_whose_step_has_waited_for_a_freeze_removes_nothing():
 # Detection.
 
 STRICT = ("-W", "error")
-FREEZE = {
-    "freezegun": """
-        import freezegun
-        def freeze(moment):
-            return freezegun.freeze_time(moment)
-        def shift(clock, seconds):
-            clock.tick(seconds)
-    """,
-    "time-machine": """
-        import time_machine
-        def freeze(moment):
-            return time_machine.travel(moment, tick=False)
-        def shift(clock, seconds):
-            clock.shift(seconds)
-    """,
-}
+LIBRARY = """
+import sys
+from tests.time_travel import FAR, LIBRARIES, LONG_AGO
+library = LIBRARIES[sys.argv[1]]
+"""
+MAKE = """
+import wheelcache
+cache = wheelcache.Cache(jitter=0)
+cache.set("x", 1, 10)
+"""
 CHECK = """
-with freeze("2035-01-01") as clock:
+from tests.waiting import until
+with library.freeze(FAR) as clock:
     cache.set("a", 1, 300)
-    shift(clock, 299)
+    clock.shift(299)
     assert cache.get("a") == 1
-    shift(clock, 1)
+    clock.shift(1)
     assert cache.get("a") is None
     cache.set("a", 1, 300)
 assert cache.get("a") == 1
 left = len(cache)
 cache.set("b", 1, 0.05)
-from tests.waiting import until
 until(lambda: len(cache) == left)
 assert cache.get("a") == 1
 """
-MAKE = """
-import wheelcache
-cache = wheelcache.Cache(jitter=0)
-"""
-IN_FREEZE = textwrap.indent(MAKE, "    ")
 ORDERS = {
-    "in a freeze of the past": f'{{freeze}}\nwith freeze("2001-01-01"):{IN_FREEZE}{CHECK}',
-    "before the library": f'{MAKE}cache.set("x", 1, 10)\n{{freeze}}{CHECK}',
+    "in a freeze of the past": f"{LIBRARY}with library.freeze(LONG_AGO):{textwrap.indent(MAKE, '    ')}",
+    "before the library": MAKE + LIBRARY,
 }
 
 
 @pytest.mark.pairs(full="name", of="name")
-@pytest.mark.parametrize("name", FREEZE)
+@pytest.mark.parametrize("name", LIBRARIES)
 @pytest.mark.parametrize("order", ORDERS)
 def test_wheelcache_may_be_imported_at_any_time(name, order):
-    run(ORDERS[order].format(freeze=textwrap.dedent(FREEZE[name])), options=STRICT)
+    run(ORDERS[order] + CHECK, name, options=STRICT)
 
 
 def test_wheelcache_imports_neither_library_and_wraps_time_machine_once():
     script = f"""{MAKE}
 import sys
-cache.set("a", 1, 10)
 assert not {{"freezegun", "time_machine", "_time_machine", "pytest"}} & set(sys.modules)
 import time_machine
 wheelcache.Cache().set("a", 1, 10)

@@ -7,7 +7,7 @@ from weakref import WeakKeyDictionary
 
 import pytest
 
-from tests.runtime.interruptions import Delivery, Worker, compiled_core, quiet
+from tests.runtime.interruptions import Delivery, compiled_core, quiet, returns_in_a_thread
 from wheelcache import Cache, ManualClock
 
 pytestmark = [pytest.mark.deep, compiled_core]
@@ -16,7 +16,6 @@ KEYS = ("old", "kept", "stale", "forever", ("a", "tuple"))
 NEW_KEYS = ("new", "newer")
 TTL = 50
 GRACE = 30
-worker = Worker()
 clocks = WeakKeyDictionary()
 """The clocks of the filled caches."""
 
@@ -106,11 +105,11 @@ def use_every_key(cache):
 
 
 def check(cache, clock):
-    assert worker.does(cache.keys), "a lock is taken for ever"
+    assert returns_in_a_thread(cache.keys), "a lock is taken for ever"
     clock.advance(4e6)
     assert all(cache.expires_in(key) is None for key in cache.get_many([*KEYS, *NEW_KEYS]))
     # Other threads and this one can use every key.
-    assert worker.does(lambda: use_every_key(cache)), "a key is taken for ever"
+    assert returns_in_a_thread(lambda: use_every_key(cache)), "a key is taken for ever"
     use_every_key(cache)
     clock.advance(4e6)
     assert not cache.get_many([*KEYS, *NEW_KEYS])

@@ -125,6 +125,14 @@ def test_a_job_that_finds_its_cache_closed_by_another_thread_ends_without_a_word
     assert caplog.records == []
 
 
+def test_a_cache_that_is_closed_while_its_jobs_begin_runs_none(make, clock, notes):
+    jobs = make(3)
+    jobs._jobs[0].begin = jobs.close
+    jobs.start_jobs()
+    clock.advance(10)
+    assert (runs(notes, 3), jobs.paused) == ([], False)
+
+
 def test_after_close_none_runs_and_none_is_started(make, clock, notes):
     jobs = make(3)
     jobs.start_jobs()

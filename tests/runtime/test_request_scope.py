@@ -49,13 +49,6 @@ def test_a_task_and_a_finished_one_whose_context_is_left_have_scopes_of_their_ow
     assert current_scope() is mine
 
 
-def test_outdated_notes_only_end_their_computation(noted):
-    noted.add("key", 5)
-    noted.outdate_all()
-    noted.outdate_all()
-    assert noted.pop("key") == -5
-
-
 @pytest.mark.parametrize("end", [end_request, forget_misses])
 def test_the_end_of_a_request_forgets_its_misses_and_reports_their_keys(noted, end):
     noted.missed_keys = deque()

@@ -3,7 +3,6 @@
 import os
 import shutil
 import stat
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -62,23 +61,20 @@ def test_without_shared_memory_the_directory_is_where_temporary_files_are(prefer
     assert mode_of(preferred) == 0o700
 
 
-def test_a_directory_of_this_user_that_others_may_use_is_refused(preferred):
-    preferred.mkdir()
-    preferred.chmod(0o770)
-    with pytest.raises(FileUnusable, match=f"{preferred} must be accessible to its owner only, but its mode is 770"):
-        runtime_directory()
-
-
-@pytest.mark.parametrize("target", [None, "missing", "."])
-def test_a_file_or_a_link_in_the_place_of_the_directory_is_refused(preferred, target):
-    preferred.touch() if target is None else preferred.symlink_to(preferred.parent / target)
-    with pytest.raises(FileUnusable, match=f"{preferred} must be a directory"):
-        runtime_directory()
-
-
-def test_a_directory_that_cannot_be_made_is_an_error_that_says_why(preferred, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(preferred / "missing"))
-    with pytest.raises(FileUnusable, match=f"{preferred}.* cannot be created: .*No such file"):
+@pytest.mark.parametrize(
+    ("prepare", "message"),
+    [
+        (lambda path: (path.mkdir(), path.chmod(0o770)), "must be accessible to its owner only, but its mode is 770"),
+        (Path.touch, "must be a directory"),
+        (lambda path: path.symlink_to(path.parent), "must be a directory"),
+        (lambda path: path.symlink_to(path.parent / "missing"), "must be a directory"),
+        (lambda path: path.parent.rmdir(), "cannot be created: .*No such file"),
+    ],
+    ids=["mode", "file", "link", "dead link", "no parent"],
+)
+def test_a_directory_of_this_user_that_others_may_use_is_refused(preferred, prepare, message):
+    prepare(preferred)
+    with pytest.raises(FileUnusable, match=f"{preferred}.* {message}"):
         runtime_directory()
 
 
@@ -95,6 +91,9 @@ def test_a_directory_of_another_user_is_replaced_by_a_private_one_with_one_warni
         f"{preferred} belongs to the user {ANOTHER_USER}; using {directory} instead."
     ]
     assert list(preferred.iterdir()) == []
+    # When the other user has left, later processes find those that run.
+    preferred.rmdir()
+    assert runtime_directory() == directory
 
 
 def test_what_another_user_has_put_beside_it_is_not_used(preferred):
@@ -109,13 +108,6 @@ def test_what_another_user_has_put_beside_it_is_not_used(preferred):
         shutil.rmtree(beside[0])
     assert runtime_directory() not in beside
     assert runtime_directory() == runtime_directory()
-
-
-def test_when_the_other_user_has_left_later_processes_find_those_that_run(preferred):
-    take(preferred)
-    one = runtime_directory()
-    preferred.rmdir()
-    assert runtime_directory() == one
 
 
 # Locked files.

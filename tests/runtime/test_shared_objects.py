@@ -3,14 +3,17 @@
 import asyncio
 import gc
 import threading
+from contextvars import ContextVar
 
 import pytest
 
 from tests.waiting import PATIENCE, join, start
+from wheelcache.runtime import threads
 from wheelcache.runtime.alarm import Alarm
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.runtime.shared_objects import HeldLock, Lazy, WeakRegistry, acquiring
 from wheelcache.runtime.steps import seconds_until
+from wheelcache.runtime.threads import wait_for_end
 
 
 async def wait_async(alarm, seconds):
@@ -30,6 +33,39 @@ def test_an_alarm_wakes_its_waiters_and_stays_set(wait, in_thread):
     assert [each.result(PATIENCE) for each in waiting] == [True, True]
     assert wait(alarm, 0) is True
     assert alarm._wake_ups == [], "nothing is kept of those that waited"
+
+
+@pytest.mark.parametrize("wait", WAITS.values(), ids=WAITS)
+def test_an_alarm_that_is_set_before_its_waiter_is_in_the_list_wakes_it(wait):
+    class Late(list):
+        def append(self, wake):
+            alarm.set()
+            super().append(wake)
+
+    alarm = Alarm()
+    alarm._wake_ups = Late()
+    assert wait(alarm, None)
+
+
+def test_the_wait_for_the_end_of_a_thread_does_not_wait_for_itself_or_long_for_a_busy_one():
+    go = threading.Event()
+    busy = start(go.wait)
+    wait_for_end(threading.current_thread())
+    wait_for_end(threading.Thread())
+    wait_for_end(busy, lambda: True)
+    assert busy.is_alive()
+    go.set()
+    wait_for_end(busy)
+    assert not busy.is_alive()
+
+
+@pytest.mark.parametrize("left_out", [[], [set]])
+def test_a_copied_context_leaves_out_values_that_only_their_thread_may_use(monkeypatch, left_out):
+    monkeypatch.setattr(threads, "not_copied", left_out)
+    one, other = ContextVar("one"), ContextVar("other")
+    one.set("text"), other.set({"of a thread"})
+    copied = threads.copied_context()
+    assert (copied.get(one), copied.get(other)) == ("text", None if left_out else {"of a thread"})
 
 
 @pytest.mark.parametrize(("left", "seconds"), [(None, None), (-5, 0.0), (5, 5), (1e300, threading.TIMEOUT_MAX)])

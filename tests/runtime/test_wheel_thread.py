@@ -9,6 +9,7 @@ import weakref
 import pytest
 
 from tests.caches import ticking
+from tests.core.cores import Clock
 from tests.scripts import FORKING, run
 from tests.waiting import PATIENCE, until
 from wheelcache import Cache, ManualClock, RemovalCause
@@ -63,21 +64,13 @@ def test_the_thread_starts_with_the_first_write_and_is_parked_when_all_is_gone_a
 # Without the thread.
 
 
-class Now:
-    def __init__(self):
-        self.now = 0.0
-
-    def __call__(self):
-        return self.now
-
-
 @pytest.fixture
 def now(monkeypatch):
     """Return the clock of caches for which no thread runs, as in a server that never runs its threads."""
     thread = WheelThread()
     monkeypatch.setattr(thread, "_start", lambda sleep: None)
     monkeypatch.setattr(wheel_driver, "wheel_thread", thread)
-    return Now()
+    return Clock()
 
 
 def test_where_no_thread_runs_writes_remove_due_entries_a_batch_at_a_time(now, caplog):
@@ -126,11 +119,16 @@ def test_a_thread_that_was_refused_once_is_there_when_it_can_start(monkeypatch, 
         thread.wake()
         thread.wake()
         assert thread.state == "refused"
+        patched.setattr(threading.Thread, "start", lambda thread: sys.exit())
+        with pytest.raises(SystemExit):
+            thread.wake()
     thread.wake()
     assert thread.state in ("running", "parked")
     assert caplog.text.count("cannot start (can't start new thread); writes advance the wheels instead.") == 1
-    thread.stop()
-    assert thread.state == "not started"
+    for _ in range(2):
+        thread.stop()
+        thread.wake()
+        assert thread.state == "not started"
 
 
 # Its calls and its references.

@@ -83,6 +83,23 @@ def test_at_most_so_many_jobs_run_and_so_many_wait_and_more_are_dropped_or_have_
     assert until(lambda: pool.pending == 0)
 
 
+def test_a_job_for_which_no_thread_can_start_waits_for_one_that_runs_and_is_refused_without_any(
+    pool, jobs, monkeypatch
+):
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    assert pool.submit(jobs)
+    assert until(lambda: jobs.running)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert pool.submit(jobs)
+    jobs.go.set()
+    assert until(lambda: jobs.done == 2 and not pool.threads)
+    with pytest.raises(RuntimeError, match="can't start"):
+        pool.submit(jobs)
+    assert pool.pending == 0
+
+
 class Broken(logging.Handler):
     def emit(self, record):
         raise OSError("the disk is full")
@@ -168,7 +185,7 @@ def test_the_child_of_a_fork_has_threads_and_a_queue_of_its_own(pool, jobs):
 def test_the_interpreter_exits_at_once_while_loaders_hang_and_then_runs_timed_loads_in_their_callers():
     assert run(
         """
-        import asyncio, atexit, threading, time
+        import atexit, threading, time
         from tests.waiting import until
         from wheelcache import Cache, LoadTimeout
         from wheelcache.runtime.worker_pool import refresh_pool, timed_load_pool
@@ -180,9 +197,6 @@ def test_the_interpreter_exits_at_once_while_loaders_hang_and_then_runs_timed_lo
             began[number].set()
             time.sleep(1000)
 
-        async def main():
-            print(await cache.aget_or_load("k", lambda: asyncio.sleep(1000), grace=100))
-
         def at_exit():
             print(cache.get_or_load("k", lambda: "new", grace=100), cache.stats().refreshes_dropped)
             print(cache.get_or_load("timed", lambda: "loaded", timeout=60))
@@ -193,7 +207,6 @@ def test_the_interpreter_exits_at_once_while_loaders_hang_and_then_runs_timed_lo
         for key in "kj":
             cache.get_or_load(key, lambda: "old", grace=100)
         until(lambda: cache.get("j") is None)
-        asyncio.run(main())
         print(cache.get_or_load("j", lambda: hang(0), grace=100))
         try:
             cache.get_or_load("other", lambda: hang(1), timeout=0.01)
@@ -203,4 +216,4 @@ def test_the_interpreter_exits_at_once_while_loaders_hang_and_then_runs_timed_lo
             each.wait()
         """,
         timeout=PATIENCE,
-    ).split() == ["old", "old", "timeout", "old", "1", "loaded"]
+    ).split() == ["old", "timeout", "old", "1", "loaded"]

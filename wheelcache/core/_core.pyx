@@ -495,7 +495,6 @@ cdef class CompiledCore:
             return
         seed_jitter(&self.jitter)
         break_all_watches(self.watches, True)
-        self.map.epoch += 1
         self.map.misses = 0
         memset(self.map.past.misses, 0, sizeof(self.map.past.misses))
         zero_groups(&self.map.groups)

@@ -246,9 +246,9 @@ class Watch(Protocol):
 
     Attributes:
         trust: the word of trust when the watch began; 0 without one.
-        broken: the key was set, deleted or cleared since, other than by a ``fill`` under this watch. Expiry, eviction,
-            ``touch``, ``only_dead``, and values that were PRESENT, CHANGED or OUTDATED do not break a watch. A part may
-            set it to True itself: a ``fill`` under the watch that begins later is then refused.
+        broken: the key was set, deleted or cleared while the watch was open, other than by a ``fill`` under this watch.
+            Expiry, eviction, ``touch``, ``only_dead``, and values that were PRESENT, CHANGED or OUTDATED do not break a
+            watch. A part may set it to True itself: a ``fill`` under the watch that begins later is then refused.
         since: the moment at which the watch began.
         value: with ``wants_value``, the first value that was set, also if TOO_HEAVY; MISSING until then. It completes
             the watch, which ends and is appended to ``completed``. A delete breaks a watch and does not complete it.
@@ -524,5 +524,5 @@ class Core(Protocol):
 
     def after_fork(self, *, in_child: bool) -> None:
         """Resume after the fork. In the child, locks are fresh, counts start from zero, watches are closed and broken,
-        scans are ended, and the jitter's generator has a new seed, since forked workers would otherwise draw the same
-        jitter. Entries stay."""
+        and the jitter's generator has a new seed, since forked workers would otherwise draw the same jitter. Entries
+        stay, and scans go on."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from typing import Any, Final
 from weakref import ref
 
@@ -97,7 +98,7 @@ class Watches:
         self.purge()
         completed = False
         for watch in self._of(key):
-            if watch is under or not watch.is_open:
+            if watch is under:
                 continue
             watch.broken = True
             if watch.wants_value:
@@ -134,10 +135,11 @@ class Watches:
                 break
             key = self._ended.popleft().key
             old = self.by_key.get(key, ())
-            self._replace(key, old, tuple(each for each in old if (watch := each()) is not None and watch.is_open))
+            self._replace(key, old, tuple([watch.reference for watch in self._of(key)]))
 
-    def _of(self, key: Any) -> list[Watch]:
-        return [watch for each in self.by_key.get(key, ()) if (watch := each()) is not None]
+    def _of(self, key: Any) -> Iterator[Watch]:
+        """Iterate over the watches on ``key`` that are open when their turn comes."""
+        return (watch for each in self.by_key.get(key, ()) if (watch := each()) is not None and watch.is_open)
 
     def _replace(self, key: Any, old: tuple[_Reference, ...], new: tuple[_Reference, ...]) -> bool:
         """Replace the watches on ``key``. Return False, and change nothing, if they are no longer ``old``.

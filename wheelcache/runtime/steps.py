@@ -116,13 +116,10 @@ Steps = StepsTo[Outcome]
 """Steps to the outcome of a load."""
 
 
-def call(loader: Loader) -> Steps:
+def call(loader: InSteps) -> Steps:
     """Run a loader. Return its outcome."""
     try:
-        if isinstance(loader, InSteps):
-            return (yield from loader.steps())
-        outcome: Outcome = yield Call(loader)
-        return outcome
+        return (yield from loader.steps())
     except GeneratorExit:
         raise
     except BaseException as error:

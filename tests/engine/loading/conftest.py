@@ -2,38 +2,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.engine import invariants
+from tests.engine import conftest as engine
 from tests.engine.loading.harness import InTasks, InThreads, Moments
-from tests.runtime.background import is_idle
-from tests.waiting import until
-from wheelcache import Cache
 
-
-@pytest.fixture
-def removals():
-    return []
-
-
-@pytest.fixture
-def make(clock, removals):
-    """Make a cache of TTL 10 that reports its removals. It is checked at the end."""
-    made = []
-
-    def make_cache(**options):
-        given = {"ttl": 10, "jitter": 0}
-        given["on_removal"] = lambda *removal: removals.append(removal)
-        made.append(Cache(clock=clock, **{**given, **options}))
-        return made[-1]
-
-    yield make_cache
-    assert until(is_idle)
-    for each in made:
-        invariants.check(each)
-
-
-@pytest.fixture
-def cache(make):
-    return make()
+# For tests of other folders.
+cache, make, removals = engine.cache, engine.make, engine.removals
 
 
 @pytest.fixture(params=[InThreads, InTasks], ids=["get_or_load", "aget_or_load"])

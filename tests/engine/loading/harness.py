@@ -124,7 +124,7 @@ class Moments:
     """Functions that are called at moments of a load, in the leader's thread."""
 
     def __init__(self):
-        self.before_watch = self.after_watch = self.after_claim = self.before_set = self.after_set = lambda: None
+        self.before_watch = self.after_claim = self.after_set = lambda: None
 
     def patch(self, monkeypatch):
         """For caches that are made from now on."""
@@ -133,9 +133,7 @@ class Moments:
         def make_noted(turns, core, watch, *args):
             def noted_watch(*args):
                 self.before_watch()
-                begun = watch(*args)
-                self.after_watch()
-                return begun
+                return watch(*args)
 
             make(turns, core, noted_watch, *args)
 
@@ -152,7 +150,6 @@ class Moments:
             return state
 
         def noted_store(*args):
-            self.before_set()
             outcome = store(*args)
             self.after_set()
             return outcome

@@ -7,7 +7,7 @@ import pytest
 
 from tests.engine.loading.harness import unreached
 from tests.waiting import until
-from wheelcache import KEEP, RemovalCause
+from wheelcache import KEEP
 
 pytestmark = pytest.mark.pairs(full="twin", of="twin")
 
@@ -24,19 +24,14 @@ def test_a_ttl_that_is_a_function_of_the_value_decides_its_lifetime(cache, twin,
 
 
 @pytest.mark.parametrize("ttl", [None, 0, -inf])
-def test_a_value_for_which_the_ttl_is_none_or_over_is_returned_and_not_kept(cache, twin, ttl):
-    values = iter(range(9))
-    assert [twin.get_or_load("k", lambda: next(values), lambda value: ttl) for _ in range(2)] == [0, 1]
-    assert len(cache) == 0
-
-
-def test_a_value_that_is_not_kept_ends_the_old_one(cache, clock, twin, removals):
-    twin.get_or_load("k", lambda: "old", 10, grace=50)
+def test_a_value_for_which_the_ttl_is_none_or_over_is_returned_once_and_ends_the_old_one(cache, clock, twin, ttl):
+    twin.get_or_load("k", lambda: "old", grace=50)
     clock.advance(10)
-    assert twin.get_or_load("k", lambda: "new", lambda value: None, grace=50) == "old"
+    values = iter(range(9))
+    assert twin.get_or_load("k", lambda: next(values), lambda value: ttl, grace=50) == "old"
     twin.settle()
-    assert removals == [("k", "old", RemovalCause.EXPIRED)]
-    assert twin.get_or_load("k", lambda: "newer", 10, grace=50) == "newer"
+    assert len(cache) == 0
+    assert [twin.get_or_load("k", lambda: next(values), lambda value: ttl) for _ in range(2)] == [1, 2]
 
 
 @pytest.mark.parametrize("wrong", ["7", True, float("nan")], ids=repr)
@@ -46,11 +41,6 @@ def test_a_wrong_result_of_the_ttl_is_an_error_that_shows_it(cache, twin, wrong)
         twin.get_or_load("k", lambda: 1, lambda value: wrong)
     assert len(cache) == 0
     assert cache.stats().load_failures == 1
-
-
-def test_a_none_with_a_ttl_of_its_own_is_not_passed_to_the_ttl(cache, twin):
-    assert twin.get_or_load("k", lambda: None, unreached, negative_ttl=3) is None
-    assert cache.expires_in("k") == 3
 
 
 def test_refresh_ahead_needs_a_number(cache, twin):
@@ -105,18 +95,12 @@ def test_a_loader_with_a_parameter_named_previous_receives_the_value_that_it_rep
     assert cache.get("k") == "old"
 
 
-def with_local():
-    previous = 7
-    return previous  # noqa: RET504
-
-
 NOT_RECEIVING = {
     "int": (int, 0),
     "another name": (lambda value=7: value, 7),
     "any": (lambda *args, **kwargs: (args, kwargs), ((), {})),
     "bound": (partial(lambda previous: previous, previous="own"), "own"),
     "by position only": (lambda previous="own", /: previous, "own"),
-    "local of that name": (with_local, 7),
     "local of that name, with a parameter": (lambda value=7: [previous := value] and previous, 7),
 }
 
@@ -124,14 +108,6 @@ NOT_RECEIVING = {
 @pytest.mark.parametrize(("loader", "value"), NOT_RECEIVING.values(), ids=NOT_RECEIVING)
 def test_any_other_loader_is_called_without_arguments(cache, twin, loader, value):
     assert twin.get_or_load("k", loader) == value
-
-
-def test_a_fresh_value_that_is_refreshed_ahead_is_passed_as_well(cache, clock, twin):
-    cache.set("k", 1, 10)
-    clock.advance(9)
-    assert twin.get_or_load("k", lambda previous: previous + 1, 10, refresh_ahead=0.5) == 1
-    twin.settle()
-    assert cache.get("k") == 2
 
 
 @pytest.mark.parametrize("how", ["deleted", "expired", "cleared"])
@@ -160,14 +136,6 @@ def test_keep_renews_the_previous_value_with_the_new_ttl(cache, clock, twin):
     assert (stats.loads, stats.load_failures, stats.stale_hits) == (3, 0, 2)
 
 
-def test_keep_does_not_bring_back_a_value_that_is_deleted_during_the_load(cache, clock, twin):
-    twin.get_or_load("k", lambda: "old", 10, grace=50)
-    clock.advance(10)
-    assert twin.get_or_load("k", lambda previous: cache.delete("k") or KEEP, 10, grace=50) == "old"
-    twin.settle()
-    assert len(cache) == 0
-
-
 @pytest.mark.parametrize("loader", [lambda: KEEP, lambda previous: KEEP], ids=["not received", "there is none"])
 def test_keep_without_a_previous_value_is_an_error(cache, twin, loader):
     with pytest.raises(ValueError, match="the loader of 'k' returned KEEP, and there is no previous value"):
@@ -194,13 +162,8 @@ def test_a_memoized_function_may_choose_the_lifetime_and_receive_the_previous_va
     assert calls == [("a", 10, None), ("b", 20, None), ("a", 10, ("a", 10))]
     with pytest.raises(TypeError, match="previous"):
         load("a", previous=1)
-
-
-def test_any_other_parameter_named_previous_is_an_argument_of_the_callers(cache):
-    @cache.memoize()
-    def compare(current, previous=0):
-        return current - previous
-
+    # Any other parameter of that name is an argument of the callers.
+    compare = cache.memoize()(lambda current, previous=0: current - previous)
     assert [compare(5, 1), compare(5, previous=2), compare(5)] == [4, 3, 5]
 
 

@@ -6,7 +6,9 @@ import pytest
 
 from tests.engine.loading.harness import Held, assert_counts, returns, unreached
 from tests.waiting import PATIENCE, until, until_waiting, waiting
+from wheelcache import LoadTimeout
 from wheelcache.engine.loading.request import LoadPolicy
+from wheelcache.runtime.alarm import Alarm
 from wheelcache.runtime.steps import run
 
 
@@ -27,6 +29,38 @@ def test_a_value_that_was_set_between_the_miss_and_the_claim_is_not_loaded(momen
     assert cache.get_or_load("k", unreached) == "there by now"
     assert_counts(cache, hits=1)
     assert cache._parts.loads.is_idle
+
+
+def test_a_load_that_cannot_begin_leaves_nothing_behind(moments, cache, twin):
+    moments.before_watch = lambda: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        twin.get_or_load("k", unreached)
+    moments.before_watch = lambda: None
+    assert twin.get_or_load("k", returns(1)) == 1
+    assert_counts(cache, misses=1, loads=1)
+
+
+class Claim:
+    """The claim of another process, which has ended its load after ``waits``."""
+
+    def __init__(self, waits):
+        self.take = iter([False, True]).__next__
+        self.release = lambda: None
+        self.wait = waits
+
+
+def test_a_caller_that_another_process_is_ahead_of_receives_its_value_or_loads_or_gives_up(cache, twin):
+    loads = cache.engine.loads()
+    loads.turns.claims = lambda key: Claim(lambda: cache.set("k", "theirs") and None)
+    assert twin.get_or_load("k", unreached) == "theirs"
+    cache.delete("k")
+    # A write while it waited does not outdate its own value.
+    loads.turns.claims = lambda key: Claim(lambda: cache.delete("k") or None)
+    assert twin.get_or_load("k", returns("own")) == cache.get("k") == "own"
+    loads.turns.claims = lambda key: Claim(Alarm)
+    with pytest.raises(LoadTimeout):
+        twin.get_or_load("other", unreached, timeout=0.02)
+    assert_counts(cache, hits=2, misses=2, loads=1, load_timeouts=1)
 
 
 def test_a_value_whose_load_ended_between_the_miss_and_the_claim_is_not_loaded_again(moments, cache, pool):

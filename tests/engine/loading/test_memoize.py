@@ -4,9 +4,12 @@ frameworks' decorators share."""
 import asyncio
 import functools
 import inspect
+import pickle
+from types import MethodType
 
 import pytest
 
+from tests.engine.loading.test_read_once import async_generator, generator
 from tests.runtime.background import is_idle, until_tasks_end
 from tests.waiting import until
 from wheelcache import MemoStats
@@ -84,6 +87,7 @@ CALLS = {
         *([call()], [call(1, 2)], [call((1, 2))], [call(1, a=2)]),
         *([call(("a", 1), ("b", 2))], [call((("a", 1), ("b", 2)))]),
     ),
+    "a partial": (functools.partial(lambda a, b=2: (a, b), 1), [call(), call(2), call(b=2)], [call(3)]),
     "any by position": (lambda *args: args, [call()], [call(1)], [call(1, 2)], [call((1, 2))]),
     "some and any": (lambda a, *args, b=1: (a, args, b), [call(1), call(1, b=1)], [call(1, 1)], [call(1, (1,))]),
     "names of memoize's own": (
@@ -114,23 +118,29 @@ def test_calls_with_the_same_arguments_have_the_same_value_and_others_do_not(mem
         assert not memoized.cache_delete(*first, **named)
 
 
-@pytest.mark.parametrize("call", [lambda f: f([]), lambda f: f(1, x={}), lambda f: f(1, *[set()])])
-def test_arguments_that_cannot_be_hashed_are_a_clear_error(cache, memoize, call):
-    memoized = memoize()(lambda a, *args, **kwargs: 1)
-    clear = r"the arguments of .*\(\) cannot be a key \(unhashable type: '(list|dict|set)'\); give memoize a key="
-    for function in (memoized, memoized.cache_delete):
-        with pytest.raises(TypeError, match=clear):
-            call(function)
-    assert len(cache) == 0
+UNHASHABLE = (
+    r"the arguments of .*function\(\) cannot be a key \(unhashable type: '(list|dict|set)'\); give memoize a key="
+)
+MISFIT = r"function\(\): (missing|too many|got an unexpected|multiple values)"
 
 
-@pytest.mark.parametrize("call", [lambda f: f(), lambda f: f(1, 2, 3), lambda f: f(1, z=1), lambda f: f(1, a=1)])
-def test_calls_that_do_not_fit_the_function_say_so_and_name_it(cache, memoize, call):
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        *((each, UNHASHABLE) for each in (lambda f: f([]), lambda f: f(1, b={}), lambda f: f(1, set()))),
+        *((each, MISFIT) for each in (lambda f: f(), lambda f: f(1, 2, 3), lambda f: f(1, z=1), lambda f: f(1, a=1))),
+    ],
+)
+def test_arguments_that_cannot_be_a_key_or_do_not_fit_are_an_error_that_names_the_function(
+    cache, memoize, call, message
+):
     def function(a, b=1):
         return 1
 
-    with pytest.raises(TypeError, match=r"function\(\): (missing|too many|got an unexpected|multiple values)"):
-        call(memoize()(function))
+    memoized = memoize()(function)
+    for wrong in (memoized, memoized.cache_delete):
+        with pytest.raises(TypeError, match=message):
+            call(wrong)
     assert len(cache) == 0
 
 
@@ -177,6 +187,20 @@ def test_methods_are_cached_by_instance_and_arguments(service):
     assert second.price.uncached(5) == 10
     assert second.price.cache_clear() == 0
     assert second.price.cache_stats() == service.price.cache_stats()
+
+
+def test_a_memoized_method_of_an_object_has_what_other_bound_methods_have(service):
+    item = service(3)
+    price, plain = item.price, MethodType(service.price.uncached, item)
+    for name in ("__doc__", "__name__", "__qualname__", "__module__", "__self__"):
+        assert getattr(price, name) == getattr(plain, name)
+    assert inspect.signature(price) == inspect.signature(plain)
+    assert repr(price).startswith("<bound method Service.price of <")
+    assert {price, item.price} == {price}
+    assert service(3).price != price != plain
+    assert pickle.loads(pickle.dumps(price))(5) == 15
+    assert pickle.loads(pickle.dumps(service.price)) is service.price
+    assert type("Shop", (), {"price": price})().price is price
 
 
 def test_objects_that_are_compared_by_identity_are_reported_once_per_method(cache, caplog):
@@ -232,14 +256,6 @@ def test_classmethods_staticmethods_and_properties_are_memoized_below_their_deco
     assert [Base.double(2), Derived.double(x=2), Derived().double(2)] == [4, 4, 4]
     assert (figures(Base.name), figures(Base.double)) == ((1, 3, 3), (2, 1, 1))
     assert (base := Base()).of_property is base.of_property
-
-
-def generator():
-    yield 1
-
-
-async def async_generator():
-    yield 1
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,7 @@ from math import inf
 
 import pytest
 
-from tests.engine.loading.harness import Held, returns
-from tests.waiting import PATIENCE, until_waiting
+from tests.engine.loading.harness import returns
 from wheelcache import Cache
 
 AWAIT = r"<coroutine object .*> can be awaited only once, so it is not cached: in a coroutine, await aget_or_set\(\) or"
@@ -28,16 +27,6 @@ async def async_generator():
 KINDS = pytest.mark.parametrize(
     ("function", "message"), [(coroutine, AWAIT), (generator, f"<generator .*{LIST}"), (async_generator, LIST)]
 )
-
-
-def test_callers_that_wait_receive_the_error_too(cache, pool):
-    loader = Held(coroutine())
-    callers = [pool.submit(cache.get_or_load, "k", loader) for _ in range(4)]
-    until_waiting(3)
-    loader.release()
-    for caller in callers:
-        assert "awaited only once" in str(caller.exception(PATIENCE))
-    assert loader.calls == 1
 
 
 WRITES = {

@@ -7,17 +7,10 @@ from contextvars import ContextVar, copy_context
 
 import pytest
 
-from tests.engine.loading.harness import HeldInTasks, assert_counts, outcome, returns, unreached
-from tests.runtime.background import full, is_idle, refuse_threads, until_tasks_end
+from tests.engine.loading.harness import HeldInTasks, InTasks, InThreads, assert_counts, outcome, returns, unreached
+from tests.runtime.background import full, is_idle, refuse_threads
 from tests.waiting import PATIENCE, until
-from wheelcache.runtime.worker_pool import QUEUE, refresh_pool
-
-
-@contextmanager
-def no_threads():
-    with pytest.MonkeyPatch.context() as patch:
-        refuse_threads(patch)
-        yield
+from wheelcache.runtime.worker_pool import refresh_pool
 
 
 @pytest.fixture
@@ -27,32 +20,34 @@ def stale(cache, clock):
     clock.advance(10)
 
 
+@contextmanager
+def no_threads():
+    with pytest.MonkeyPatch.context() as patch:
+        refuse_threads(patch)
+        yield
+
+
+@contextmanager
+def no_more_tasks():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(refresh_pool, "_queue_size", 0)
+        yield
+
+
 @pytest.mark.usefixtures("stale")
-@pytest.mark.parametrize("hindered", [lambda: full(refresh_pool), no_threads], ids=["full queue", "no threads"])
-def test_refreshes_that_cannot_start_are_dropped_and_counted_and_tried_again(cache, hindered):
+@pytest.mark.parametrize(
+    ("kind", "hindered"),
+    [(InThreads, lambda: full(refresh_pool)), (InThreads, no_threads), (InTasks, no_more_tasks)],
+    ids=["full queue", "no threads", "too many tasks"],
+)
+def test_refreshes_that_cannot_start_are_dropped_and_counted_and_tried_again(cache, closed, kind, hindered):
+    twin = closed(kind(cache))
     with hindered():
-        assert cache.get_or_load("k", unreached, grace=50) == "old"
+        assert twin.get_or_load("k", unreached, grace=50) == "old"
     assert_counts(cache, misses=1, stale_hits=1, loads=1, refreshes_dropped=1)
-    assert cache.get_or_load("k", returns("new"), grace=50) == "old"
-    assert until(lambda: cache.get("k") == "new")
-
-
-def test_too_many_refreshes_of_event_loops_are_dropped_and_counted(cache, clock):
-    async def main():
-        go = asyncio.Event()
-        for key in range(QUEUE + 1):
-            await cache.aget_or_load(key, returns("old"), grace=50)
-        clock.advance(10)
-        stale = [await cache.aget_or_load(key, go.wait, grace=50) for key in range(QUEUE + 1)]
-        stats = cache.stats()
-        go.set()
-        await until_tasks_end()
-        stale.append(await cache.aget_or_load(QUEUE, returns("new"), grace=50))
-        await until_tasks_end()
-        return set(stale), stats.refreshes, stats.refreshes_dropped
-
-    assert asyncio.run(main()) == ({"old"}, QUEUE, 1)
-    assert cache.get(QUEUE) == "new"
+    assert twin.get_or_load("k", returns("new"), grace=50) == "old"
+    twin.settle()
+    assert cache.get("k") == "new"
 
 
 colour = ContextVar("colour", default="none")

@@ -131,12 +131,14 @@ def test_a_leader_that_exits_hands_over_to_one_waiter(ask, policy):
     assert isinstance(leader.exception(PATIENCE), SystemExit)
 
 
-def test_closing_a_cache_lets_no_caller_wait_for_ever(cache, ask):
+@pytest.mark.parametrize("policy", [{}, {"timeout": PATIENCE, "fail_safe": 5}], ids=["", "timed"])
+def test_closing_a_cache_lets_no_caller_wait_for_ever_and_logs_no_failure(cache, ask, policy, caplog):
     loader = Held("late")
-    callers = ask(loader, 2)
+    callers = ask(loader, 2, waiting=1 + bool(policy), **policy)
     cache.close()
     loader.release()
     assert [type(caller.exception(PATIENCE)) for caller in callers] == [CacheClosed] * 2
+    assert caplog.messages == []
 
 
 @pytest.mark.parametrize("timeout", [None, PATIENCE])
@@ -217,6 +219,3 @@ def test_a_caller_that_blocks_the_loop_that_its_turn_begins_to_need_loads_apart_
         return await leading, await asyncio.wrap_future(thread)
 
     assert asyncio.run(main()) == (True, True)
-
-
-# Remaining objects.

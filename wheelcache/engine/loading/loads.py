@@ -343,7 +343,8 @@ class Loads:
             return None, error
 
     def fail(self, turn: Turn, request: LoadRequest, error: BaseException, *, is_logged: bool = False) -> None:
-        """End the turn with an error of the loader, and log it for callers that have joined, unless ``is_logged``."""
+        """End the turn with an error of the loader, and log it for callers that have joined, unless ``is_logged``, or
+        the cache is closed."""
         source = request.policy.source
         if source is not None and not source.shares(error):
             turn.end(End.AGAIN)
@@ -359,7 +360,7 @@ class Loads:
         turn.end(End.ERROR, error)
         if is_failed_load:
             self._misses.count_failure(error, group)
-        if is_first and turn.is_joined and isinstance(error, Exception) and not is_logged:
+        if is_first and turn.is_joined and isinstance(error, Exception) and not (is_logged or self.is_closed):
             logger.warning(
                 "Loading %r into the cache %r failed; the callers that wait for it receive copies of the error.",
                 request.caller_key,
