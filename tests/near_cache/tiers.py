@@ -139,6 +139,12 @@ SERVERS = {
 
 TIERS = {"django": TierOnDjango, "flask": TierOnFlask}
 WITH_ASYNC = {**TIERS, "django async": TierOnDjangoAsync}
+KINDS = [
+    pytest.param(name, kind, marks=pytest.mark.servers if kind in SERVERS else ())
+    for name, cls in TIERS.items()
+    for kind in cls.kinds
+]
+"""The names of a tier and of the kind of the cache behind."""
 
 
 @contextmanager

@@ -2,16 +2,14 @@
 
 import pytest
 
+from tests.guests import needs
 from tests.near_cache.tiers import TIERS
 from tests.waiting import PATIENCE, until_waiting
 
-
-@pytest.fixture(params=TIERS.values(), ids=TIERS)
-def make(request, over):
-    """Make a tier over a cache in memory that records its calls."""
-    return lambda **options: over(request.param, **options)
+pytestmark = needs("fill_waits")
 
 
+@pytest.mark.parametrize("adapter", TIERS.values(), ids=TIERS, indirect=True)
 @pytest.mark.parametrize("value", [["value"], None], ids=repr)
 def test_with_fill_wait_a_miss_waits_for_the_set_of_another_thread(make, in_thread, value):
     tier = make(fill_wait=60)

@@ -15,7 +15,7 @@ from tests.near_cache.tiers import NotingSimpleCache, TierOnFlask, made_tiers
 from wheelcache.flask_backend import TieredCache
 from wheelcache.near_cache.redis_tracking import client_of
 
-pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("trackings")]
+pytestmark = pytest.mark.usefixtures("trackings")
 
 BACKEND = "wheelcache.flask_backend.TieredCache"
 
@@ -101,6 +101,7 @@ def test_the_default_timeout_is_the_second_levels_unless_given(over):
 # A Redis behind it.
 
 
+@pytest.mark.servers
 def test_a_prefix_that_is_called_is_asked_at_each_call(over, empty_redis):
     now = ["one:"]
     tier = over("redis", empty_redis, behind={"CACHE_KEY_PREFIX": lambda: now[0]})
@@ -112,6 +113,7 @@ def test_a_prefix_that_is_called_is_asked_at_each_call(over, empty_redis):
     assert tier.get("key") == 1
 
 
+@pytest.mark.servers
 def test_the_serializer_is_that_of_both_levels(over, empty_redis):
     tier = over("redis", empty_redis)
     tier.backend.serializer = JSONSerializer()
@@ -141,6 +143,7 @@ TELLING = {_redis: True, _redis_with_replicas: False, lambda _: None: False}
 
 
 @pytest.mark.parametrize(("second", "tells"), TELLING.items())
+@pytest.mark.servers
 def test_a_second_level_that_does_not_tell_of_writes_is_logged_once_with_the_age_of_copies(
     make, caplog, empty_redis, second, tells
 ):
@@ -154,6 +157,7 @@ def test_a_second_level_that_does_not_tell_of_writes_is_logged_once_with_the_age
 # Settings.
 
 
+@pytest.mark.servers
 def test_the_second_level_is_made_by_flask_caching_of_the_settings_of_the_app(make_app, empty_redis):
     url = f"redis://{empty_redis.host}:{empty_redis.port}/1"
     app, cache, backend = make_app("RedisCache", CACHE_REDIS_URL=url, CACHE_KEY_PREFIX="p:")
