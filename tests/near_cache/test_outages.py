@@ -252,8 +252,12 @@ def test_calls_of_all_kinds_count_for_the_same_circuit(make, store, call):
     assert len(store.asked) == FAILURES
 
 
-@pytest.mark.parametrize("error", [ValueError("v"), type("ResponseError", (Exception,), {})()], ids=repr)
-def test_an_error_about_the_value_is_no_outage_and_reaches_the_caller(make, store, error, lines):
+class TimeLimit(Exception):
+    """Celery's SoftTimeLimitExceeded is such a class."""
+
+
+@pytest.mark.parametrize("error", [ValueError("v"), type("ResponseError", (Exception,), {})(), TimeLimit()], ids=repr)
+def test_an_error_about_the_value_or_a_time_limit_is_no_outage_and_reaches_the_caller(make, store, error, lines):
     near = make(**FAIL_SAFE)
     store.error = error
     for call in [*CALLS.values()] * 2:
@@ -262,3 +266,5 @@ def test_an_error_about_the_value_is_no_outage_and_reaches_the_caller(make, stor
         assert raised.value is error
     assert len(store.asked) == 10
     assert lines() == []
+    stats = near.copies.stats().store
+    assert (stats.reads.errors, stats.writes.errors, stats.open_breakers) == (0, 0, 0)

@@ -68,7 +68,7 @@ def test_after_a_split_no_thread_reads_an_old_copy_or_from_the_old_master(own_si
     with made_tiers(trackings) as make:
         tier, behind = tiers_over(kind, own_site, make)
         tier().set("k", "old", timeout=1000)
-        assert until(lambda: tier().get("k") == "old" and trackings()[-1].recorder.trusted)
+        assert until(lambda: tier().get("k") == "old" and trackings()[-1].is_trusted())
         assert together(lambda _: tier().get("k")) == ["old"] * THREADS
         old = own_site.split()
         new = own_site.direct(own_site.fails_over(old))

@@ -162,7 +162,7 @@ def made_tiers(trackings):
         tier = cls.over(cleanup, *args, **options)
         for each in trackings()[before:]:
             each.start()
-            assert until(lambda recorder=each.recorder: recorder.trusted)
+            assert until(each.is_trusted)
         return tier
 
     for cls in TIERS.values():
