@@ -12,7 +12,6 @@ from django.test import override_settings
 
 from tests.scripts import start
 from tests.transactions.conftest import FOLLOWS, HOST, TIERED
-from wheelcache.django_backend import memoize
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("on_disk")]
 
@@ -67,15 +66,9 @@ def get_and_set(cache):
     return value
 
 
-@memoize(60, tags=["tag"])
-def memoized():
-    return read_row()
-
-
 READS = {
     "get and set": get_and_set,
     "get_or_set": lambda cache: cache.get_or_set("key", read_row, tags=["tag"]),
-    "memoize": lambda cache: memoized(),
 }
 
 
@@ -141,8 +134,6 @@ def cache(settings_of_caches):
 @pytest.mark.parametrize("read", READS.values(), ids=READS)
 @pytest.mark.parametrize("invalidate", ["key", "tag"])
 def test_no_value_from_before_a_commit_is_kept_if_its_process_is_killed(cache, commit, read, invalidate):
-    if read is READS["memoize"]:
-        invalidate = "tag"
     assert read(cache) == "old"
     with commit(invalidate) as end:
         assert read(cache) == "old"

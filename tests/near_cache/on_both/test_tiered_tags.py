@@ -3,8 +3,8 @@
 import pytest
 
 from tests.backends.test_tags import WAYS_TO_STORE
-from tests.near_cache.tiers import KINDS, WITH_ASYNC
-from tests.waiting import until
+from tests.near_cache.tiers import KINDS, TIERS, WITH_ASYNC
+from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.pairs(full="name, kind", of="name, kind")
 
@@ -71,6 +71,36 @@ def test_a_value_that_was_computed_before_a_drop_by_a_process_that_reports_nothi
     assert tier.get("k") is None
     # The report of a Redis may come later, and then looks like another drop.
     assert until(lambda: (fill(tier), tier.get("k"))[1] == "old")
+
+
+def test_a_value_of_several_misses_is_as_old_as_the_first_one(make, in_thread):
+    backend = make().backend
+    backend.get("first")
+    in_thread(backend.delete_tags, "a").result(PATIENCE)
+    backend.get("second")
+    backend.set_many({"second": "old", "first": "old"}, tags=["a"])
+    assert (backend.get("first"), backend.get("second")) == (None, None)
+
+
+def test_a_value_that_is_set_after_get_many_has_found_its_key_is_kept(make, in_thread):
+    tier = make()
+    assert tier.get("k") is None
+    tier.behind.set("k", 1)
+    assert tier.get_many(["k"]) == {"k": 1}
+    in_thread(tier.backend.delete_tags, "a").result(PATIENCE)
+    tier.backend.set("k", "new", tags=["a"])
+    assert tier.get("k") == "new"
+
+
+@pytest.mark.parametrize("adapter", TIERS.values(), ids=TIERS, indirect=True)
+def test_a_token_that_the_cache_behind_refuses_to_replace_is_deleted(make, monkeypatch):
+    tier = make()
+    tier.backend.set("k", 1, tags=["a"])
+    monkeypatch.setattr(tier.noted, "set", lambda *args: False)
+    monkeypatch.setattr(tier.noted, "set_many", lambda self, tokens, *args: [*tokens])
+    tier.backend.delete_tags("a")
+    monkeypatch.undo()
+    assert tier.get("k") is None
 
 
 @pytest.mark.parametrize("name", WITH_ASYNC)

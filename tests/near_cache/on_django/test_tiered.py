@@ -201,6 +201,38 @@ def test_async_methods_use_those_of_the_cache_behind(tier):
     assert all(name.startswith("a") and name != "add" for name, _ in tier.noted.calls)
 
 
+def test_the_cache_behind_is_closed_as_well(tier, call, monkeypatch):
+    closed = []
+
+    async def aclose(self):
+        closed.append(self)
+
+    monkeypatch.setattr(LocMemCache, "close", closed.append)
+    monkeypatch.setattr(LocMemCache, "aclose", aclose)
+    call(tier().backend, "close")
+    assert len(closed) == 1
+
+
+class ExpiringCache(LocMemCache):
+    """Its values expire when their timeout is asked for."""
+
+    incr_version = None
+
+    def pttl(self, key):
+        return 0
+
+    async def apttl(self, key):
+        return 0
+
+
+def test_a_value_that_expires_while_its_version_is_changed_is_missing(tier, call):
+    cache = tier(behind={"BACKEND": f"{__name__}.ExpiringCache"}).backend
+    cache.set("k", 1)
+    with pytest.raises(ValueError, match="'k' not found"):
+        call(cache, "incr_version", "k")
+    assert cache.get("k") == 1
+
+
 # Servers.
 
 

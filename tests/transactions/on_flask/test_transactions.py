@@ -142,17 +142,6 @@ def test_a_value_that_is_computed_in_a_transaction_is_shared_at_its_commit(db, c
     assert compute("a") == others(compute, "a") == 3
 
 
-def test_add_and_inc_reach_others_at_once_also_if_the_transaction_has_deleted_the_key(db, cache, others):
-    cache.set_many({"added": 7, "count": 7})
-    begin(db)
-    cache.delete_many("added", "count")
-    assert cache.add("added", 1)
-    assert cache.cache.inc("count") == 1
-    assert cache.get_many("added", "count") == others(cache.get_many, "added", "count") == [1, 1]
-    db.session.commit()
-    assert others(cache.get_many, "added", "count") == [1, 1]
-
-
 def test_deletes_are_applied_if_the_outcome_of_the_commit_is_unknown(db, cache, others):
     cache.set("key", "old")
     begin(db)
