@@ -5,6 +5,7 @@ from itertools import count
 from threading import Event
 
 import pytest
+from django.core.cache.backends.locmem import LocMemCache
 from django.db import OperationalError, connection, transaction
 
 from tests.waiting import PATIENCE, join, start
@@ -50,6 +51,31 @@ def test_a_value_that_is_set_after_a_fill_in_the_same_block_removes_the_values_o
         cache.set("key", "new")
         others(fill)
     assert others(cache.get, "key") in (None, "new")
+
+
+@pytest.mark.parametrize("alias", ["wheel", "host"])
+def test_a_value_that_replaces_another_in_a_block_keeps_its_tags(cache):
+    cache.set("key", "old", tags=["tag"])
+    with transaction.atomic():
+        assert cache.set("key", "new", xx=True)
+    assert cache.get("key") == "new"
+    cache.delete_tags("tag")
+    assert cache.get("key") is None
+
+
+@pytest.mark.parametrize("alias", ["tiered"])
+def test_values_are_shared_in_the_opposite_order_so_that_a_page_comes_before_its_list_of_headers(cache, monkeypatch):
+    shared, set_in_store = [], LocMemCache.set
+
+    def note(self, key, *args, **given):
+        shared.append(key)
+        set_in_store(self, key, *args, **given)
+
+    monkeypatch.setattr(LocMemCache, "set", note)
+    with transaction.atomic():
+        cache.set("headers", [])
+        cache.set("page", "page")
+    assert shared[-2:] == [":1:page", ":1:headers"]
 
 
 def test_a_block_that_clears_the_cache_shares_no_fill_that_others_outdated(cache, others):

@@ -115,6 +115,12 @@ def test_the_cache_behind_gets_each_timeout_exactly(make):
         assert tier.noted.timeouts() == [seconds] * len(writes)
 
 
+def test_a_computed_value_whose_timeout_is_over_is_not_stored(make):
+    tier = make()
+    assert tier.load("k", lambda: 1, lambda value: 0) == 1
+    assert tier.behind.get("k") is None
+
+
 @pytest.mark.pairs(full="adapter", of="wrong")
 @pytest.mark.parametrize("wrong", WRONG_TIMEOUTS, ids=repr)
 def test_a_wrong_timeout_is_a_type_error_that_names_it_and_never_reaches_the_cache_behind(make, wrong):

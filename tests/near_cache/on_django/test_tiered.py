@@ -207,10 +207,11 @@ def test_the_cache_behind_is_closed_as_well(tier, call, monkeypatch):
     async def aclose(self):
         closed.append(self)
 
-    monkeypatch.setattr(LocMemCache, "close", closed.append)
+    monkeypatch.setattr(LocMemCache, "close", lambda self: closed.append(self))
     monkeypatch.setattr(LocMemCache, "aclose", aclose)
-    call(tier().backend, "close")
-    assert len(closed) == 1
+    cache = tier().backend
+    call(cache, "close")
+    assert closed == [cache._l2]
 
 
 class ExpiringCache(LocMemCache):

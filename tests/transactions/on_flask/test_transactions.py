@@ -142,6 +142,18 @@ def test_a_value_that_is_computed_in_a_transaction_is_shared_at_its_commit(db, c
     assert compute("a") == others(compute, "a") == 3
 
 
+@pytest.mark.parametrize("site", ["WheelCache"], indirect=True)
+def test_a_value_whose_tag_others_dropped_while_it_was_computed_replaces_their_entry_by_nothing(db, cache, others):
+    begin(db)
+    begun = cache.cache.begin(("tag",))
+    others(cache.cache.delete_tags, "tag")
+    others(cache.set, "key", "theirs")
+    cache.cache.keep("key", "old", 60, begun)
+    assert cache.get("key") is None
+    db.session.commit()
+    assert others(cache.get, "key") is None
+
+
 def test_deletes_are_applied_if_the_outcome_of_the_commit_is_unknown(db, cache, others):
     cache.set("key", "old")
     begin(db)
