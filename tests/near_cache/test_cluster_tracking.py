@@ -1,14 +1,11 @@
 """Invalidations from a real Redis Cluster, whose masters and slots change."""
 
 import time
-from math import inf
 
 import pytest
 
-from tests.memory import descriptors
 from tests.near_cache.listeners import CALM
 from tests.redis_cluster import Cluster
-from tests.runtime.forks import fork
 from tests.waiting import until
 from wheelcache.near_cache.cluster_tracking import Topology
 from wheelcache.near_cache.redis_tracking import Tracking
@@ -88,24 +85,3 @@ def test_a_node_that_receives_slots_ends_the_trust_until_it_is_tracked(own_clust
     assert new.client().client_list(_type="pubsub")
     assert are_all_told(own_cluster, copies)
     assert "ClusterError: the cluster has " in lines()[0]
-
-
-@pytest.mark.alone
-def test_a_child_of_fork_is_not_trusted_and_leaves_the_parents_connections_alone(shared_cluster, track, copies):
-    shared_cluster.client().mget_nonatomic(KEYS)
-    others = set(descriptors("socket:"))
-    tracking = track(shared_cluster)
-    mine = set(descriptors("socket:")) - others
-
-    def child():
-        assert tracking.trusted_until == -inf
-        assert copies.told[-1] is False
-        assert not mine & set(descriptors("socket:"))
-        tracking.start()
-        assert is_trusted_again(copies)
-        assert are_all_told(shared_cluster, copies)
-        tracking.stop()
-
-    assert fork(child)
-    assert are_all_told(shared_cluster, copies)
-    assert False not in copies.told

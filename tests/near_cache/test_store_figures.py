@@ -4,13 +4,8 @@ import pytest
 
 from tests.near_cache.stores import CALLS, FAIL_SAFE, Down, Store
 from tests.waiting import THREADS
-from wheelcache import Cache
-from wheelcache.core.contract import MISSING
 from wheelcache.engine.stats import LOAD_BOUNDS
-from wheelcache.near_cache.near_cache import NearCache
-from wheelcache.near_cache.outage_rule import OutageRule
 from wheelcache.near_cache.store_state import FAILURES
-from wheelcache.runtime.steps import drive
 
 
 class Slow(Store):
@@ -124,15 +119,3 @@ def test_the_figures_tell_whether_writes_are_told_or_why_not(make):
         stats = figures(near)
         found.append((stats.trackers, stats.trusted, stats.lost_trackers, stats.refused_trackers))
     assert found == [(1, 0, 1, 0), (1, 0, 0, 1), (1, 1, 0, 0), (1, 0, 1, 0)]
-
-
-def test_the_log_line_of_a_near_cache_has_the_ratio_of_both_tiers_first(clock, caplog):
-    caplog.set_level("INFO", "wheelcache.stats")
-    near = NearCache(Cache("copies", clock=clock), 600.0, OutageRule(None))
-    for key in ("a", "b"):
-        drive(near.get(key, lambda key=key: 1 if key == "a" else MISSING))
-    drive(near.get("a", lambda: 2))
-    clock.advance(60)
-    line = caplog.records[-1]
-    assert "both_tiers: 66.7%, hit_ratio: 33.3%" in line.getMessage()
-    assert (line.both_tiers, line.hit, line.miss) == (66.7, 1, 2)

@@ -169,17 +169,6 @@ def test_a_store_belongs_to_what_its_alias_means_now():
     assert stores[0] is not stores[1]
 
 
-# Keys and values.
-
-
-def test_keys_of_the_caller_that_are_one_key_have_one_value(tier):
-    cache = tier().backend
-    cache.set(1, ["one"])
-    for _ in range(2):
-        assert cache.get_many([1, "1", "none"]) == {1: ["one"], "1": ["one"]}
-        assert asyncio.run(cache.aget_many([1, "1"])) == {1: ["one"], "1": ["one"]}
-
-
 # Async methods.
 
 

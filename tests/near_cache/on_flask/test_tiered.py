@@ -8,6 +8,7 @@ import cachelib
 import flask
 import flask_caching
 import pytest
+import redis
 
 from tests.engines import noted
 from tests.flask_backend.conftest import JSONSerializer
@@ -129,26 +130,19 @@ def test_the_serializer_is_that_of_both_levels(over, empty_redis):
 # Sources of invalidations.
 
 
-def _redis(node):
-    return cachelib.RedisCache(node.client())
-
-
-def _redis_with_replicas(node):
-    cache = cachelib.RedisCache(node.client())
-    cache._read_client = node.client()
+def redis_cache(**attributes):
+    cache = cachelib.RedisCache(redis.Redis(port=1))
+    vars(cache).update(attributes)
     return cache
 
 
-TELLING = {_redis: True, _redis_with_replicas: False, lambda _: None: False}
+SOURCES = [(redis_cache, True), (lambda: redis_cache(_read_client=redis.Redis(port=1)), False), (lambda: None, False)]
 
 
-@pytest.mark.parametrize(("second", "tells"), TELLING.items())
-@pytest.mark.servers
-def test_a_second_level_that_does_not_tell_of_writes_is_logged_once_with_the_age_of_copies(
-    make, caplog, empty_redis, second, tells
-):
+@pytest.mark.parametrize(("second", "tells"), SOURCES, ids=["Redis", "replicas", "memory"])
+def test_a_second_level_that_does_not_tell_of_writes_is_logged_once_with_the_age_of_copies(make, caplog, second, tells):
     """Replicas are not trusted to tell: the primary reports a write before they have it."""
-    make(second(empty_redis), name="told", l1_timeout=7)
+    make(second(), name="told", l1_timeout=7)
     lines = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert len(lines) == (not tells)
     assert all("'told'" in line and "7 s old" in line for line in lines)

@@ -81,16 +81,6 @@ def remove(db):
     db.session.remove()
 
 
-def test_a_value_is_visible_in_its_transaction_and_to_others_after_the_commit(db, cache, others):
-    begin(db)
-    cache.set("key", ["value"])
-    assert cache.get("key") == ["value"]
-    assert cache.has("key")
-    assert others(cache.get, "key") is None
-    db.session.commit()
-    assert cache.get("key") == others(cache.get, "key") == ["value"]
-
-
 @pytest.mark.parametrize("end", [roll_back, remove])
 def test_nothing_remains_of_a_transaction_that_was_rolled_back(db, cache, others, end):
     cache.set("old", 1)
