@@ -88,6 +88,13 @@ def test_a_block_that_clears_the_cache_shares_no_fill_that_others_outdated(cache
         assert cache.get("key") is None
 
 
+def test_values_are_kept_again_after_a_commit(cache, others):
+    with transaction.atomic():
+        cache.delete("key")
+    assert cache.get_or_set("key", lambda: "new", tags=["tag"]) == "new"
+    assert others(cache.get, "key") == "new"
+
+
 @pytest.mark.parametrize("alias", ["wheel"])
 def test_an_invalidation_that_is_interrupted_is_applied(cache, monkeypatch):
     cache.set("key", "old")

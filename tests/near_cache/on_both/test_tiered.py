@@ -9,6 +9,7 @@ from contextlib import ExitStack
 import pytest
 
 from tests.backends.wrong_timeouts import WRONG_TIMEOUTS, refused_timeout
+from tests.guests import needs
 from tests.near_cache.stores import Down
 from tests.near_cache.tiers import KINDS, TIERS
 from tests.waiting import PATIENCE, THREADS, until, until_waiting
@@ -194,6 +195,17 @@ def test_the_figures_tell_whether_the_cache_behind_tells_of_writes(any_tier, tra
     any_tier.get("k")
     store = any_tier.engine.stats().store
     assert store.trackers == store.trusted == len(trackings())
+
+
+@needs("fill_waits")
+def test_a_value_that_the_cache_behind_refuses_is_given_to_no_waiter(over, in_thread, monkeypatch):
+    tier = over(TIERS["flask"], fill_wait=60)
+    assert tier.get("k") is None
+    waiter = in_thread(tier.get, "k")
+    until_waiting()
+    monkeypatch.setattr(tier.noted, "set", lambda *args, **given: False)
+    tier.set("k", "value")
+    assert waiter.result(PATIENCE) is None
 
 
 # Redis.

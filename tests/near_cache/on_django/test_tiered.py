@@ -130,33 +130,34 @@ NAMES_OF_TIMEOUTS = {
 }
 
 
+def sockets_of(made, backend, location, **options):
+    """Return the pool of a TieredCache over this backend, if it has one, and the options of its sockets."""
+    behind = {"BACKEND": backend, "LOCATION": location, "OPTIONS": options}
+    with override_settings(CACHES={"default": {"BACKEND": LOCMEM}, "behind": behind}):
+        TieredCache(repr(behind), params_of())
+    if backend == MEMCACHED:
+        return None, made[-1]._cache.default_kwargs
+    pool = client_of(made[-1]).connection_pool
+    return pool, pool.connection_kwargs
+
+
 @pytest.mark.parametrize(("backend", "names"), NAMES_OF_TIMEOUTS.items())
 @pytest.mark.parametrize("given", [None, 0.25])
 def test_each_socket_has_a_timeout_and_one_given_to_the_l2_wins(made, backend, names, given):
     location = "127.0.0.1:1" if backend == MEMCACHED else "redis://127.0.0.1:1"
-    behind = {"BACKEND": backend, "LOCATION": location, "OPTIONS": dict.fromkeys(names, given) if given else {}}
-    with override_settings(CACHES={"default": {"BACKEND": LOCMEM}, "behind": behind}):
-        TieredCache(f"{backend} {given}", params_of())
-        if backend == MEMCACHED:
-            options = made[-1]._cache.default_kwargs
-        else:
-            pool = client_of(made[-1]).connection_pool
-            options = pool.connection_kwargs
-            # redis-py would hold up a request for longer.
-            assert pool.make_connection().retry.get_retries() == 0
+    pool, options = sockets_of(made, backend, location, **(dict.fromkeys(names, given) if given else {}))
     assert [options[name.lower()] for name in names] == [given or 1] * 2
+    # redis-py would hold up a request for longer.
+    assert pool is None or pool.make_connection().retry.get_retries() == 0
 
 
-@pytest.mark.servers
-def test_django_redis_has_another_pool_than_an_alias_whose_sockets_wait_for_ever(made, tier, empty_redis):
-    url = f"redis://{empty_redis.host}:{empty_redis.port}/0"
+def test_django_redis_has_another_pool_than_an_alias_whose_sockets_wait_for_ever(made):
+    url = "redis://127.0.0.1:1/0"
     with override_settings(CACHES={"default": {"BACKEND": DJANGO_REDIS, "LOCATION": url}}):
-        pools = [client_of(caches["default"]).connection_pool]
+        waits = client_of(caches["default"]).connection_pool
     for location, seconds in ((url, 1), ([url], 1), (f"{url}?socket_timeout=0.25", 0.25)):
-        tier("django-redis", empty_redis, behind={"LOCATION": location})
-        pools.append(client_of(next(each for each in made[::-1] if each is not caches["behind"])).connection_pool)
-        assert pools[-1] is not pools[0]
-        options = pools[-1].connection_kwargs
+        pool, options = sockets_of(made, DJANGO_REDIS, location)
+        assert pool is not waits
         assert (options["socket_timeout"], options["socket_connect_timeout"]) == (seconds, 1)
 
 
