@@ -12,6 +12,7 @@ from wheelcache.near_cache.sentinels import NotConfirmed, Sentinels, sentinels_o
 
 MASTER = SimpleNamespace(host="one", port=1)
 OURS, OTHER, UNKNOWN = [b"one", b"1"], [b"two", b"1"], None
+QUESTION = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "service")
 SILENT, DOWN, FAILING = "silent", "down", redis.ConnectionError("gone")
 
 
@@ -53,36 +54,31 @@ def asked(*answers, fixed_host=None):
     return sentinels, connections
 
 
-@pytest.mark.parametrize("others", [(OURS, SILENT), (OURS, DOWN), (UNKNOWN, OURS), (FAILING, OURS), (OURS, OURS)])
-def test_a_majority_of_sentinels_confirms_the_master(others):
-    sentinels, (first, *_) = asked(OURS, *others)
-    assert sentinels.is_confirmed()
-    assert first.sent == [("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "service")]
-    # Each question anew.
-    sentinels.ask()
-    assert not sentinels.is_confirmed()
+OUTCOMES = {
+    True: [(OURS, SILENT), (OURS, DOWN), (UNKNOWN, OURS), (FAILING, OURS), (OURS, OURS)],
+    False: [(SILENT, SILENT), (UNKNOWN, SILENT), (UNKNOWN, UNKNOWN), (DOWN, SILENT)],
+    NotConfirmed: [(OURS, OTHER), (OTHER, SILENT), (DOWN, DOWN), (FAILING, DOWN)],
+}
 
 
-@pytest.mark.parametrize("others", [(SILENT, SILENT), (UNKNOWN, SILENT), (UNKNOWN, UNKNOWN), (DOWN, SILENT)])
-def test_less_than_a_majority_does_not_confirm_it(others):
-    sentinels, _ = asked(OURS, *others)
-    assert not sentinels.is_confirmed()
-
-
-@pytest.mark.parametrize("others", [(OURS, OTHER), (OTHER, SILENT), (DOWN, DOWN), (FAILING, DOWN)])
-def test_a_sentinel_that_names_another_server_or_a_lost_majority_ends_the_trust(others):
-    sentinels, connections = asked(OURS, *others)
-    with pytest.raises(NotConfirmed):
-        sentinels.is_confirmed()
-    sentinels.disconnect()
-    assert all("disconnected" in each.sent for each in connections)
+@pytest.mark.parametrize("outcome", OUTCOMES)
+def test_a_majority_of_sentinels_confirms_the_master_unless_one_names_another_server(outcome):
+    for others in OUTCOMES[outcome]:
+        sentinels, connections = asked(OURS, *others)
+        if outcome is NotConfirmed:
+            with pytest.raises(NotConfirmed):
+                sentinels.is_confirmed()
+        else:
+            assert sentinels.is_confirmed() is outcome
+        sentinels.disconnect()
+        assert all("disconnected" in each.sent for each in connections)
 
 
 def test_an_answer_to_an_earlier_question_confirms_nothing():
     sentinels, connections = asked(OURS, SILENT, SILENT)
     sentinels.is_confirmed()
     sentinels.ask()
-    assert [len(each.sent) for each in connections] == [2, 1, 1]
+    assert [each.sent for each in connections] == [[QUESTION] * 2, [QUESTION], [QUESTION]]
     for each in connections:
         each.answers = [OURS]
     assert not sentinels.is_confirmed()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.near_cache.stores import CALLS, FAIL_SAFE, Down, Store
+from tests.near_cache.stores import FAIL_SAFE, Down, Store
 from tests.waiting import THREADS
 from wheelcache.engine.stats import LOAD_BOUNDS
 from wheelcache.near_cache.store_state import FAILURES
@@ -75,18 +75,6 @@ def test_a_stale_answer_in_an_outage_is_answered_by_neither_tier(make, clock):
     stats = near.copies.stats()
     assert (stats.hits, stats.stale_hits, stats.misses, stats.store.hits, stats.store.misses) == (0, 1, 1, 1, 0)
     assert stats.answered_ratio == stats.stale_ratio == 0.5
-
-
-def test_without_fail_safe_every_error_is_counted_and_no_call_is_refused(make, clock):
-    near = make().beside(Slow(clock, 2.0))
-    near.store.error = Down("gone")
-    for call in [*CALLS.values()] * 3:
-        with pytest.raises(Down):
-            call(near)
-    stats = figures(near)
-    assert (counted(stats.reads), counted(stats.writes)) == ((12, 12, 0), (3, 3, 0))
-    assert bucket(stats.reads) == 2.5
-    assert (stats.breakers, stats.open_breakers) == (0, 0)
 
 
 def test_what_the_breaker_keeps_from_the_store_is_refused_and_its_state_is_told(make, store, clock):

@@ -97,9 +97,7 @@ def tracking_over(clock, listener):
     return make
 
 
-def test_writes_that_the_server_reports_are_told_and_trusted_from_its_first_answer_until_the_loss(
-    tracking_over, listener
-):
+def test_reported_writes_are_told_and_trusted_from_the_first_answer_until_the_loss(tracking_over, listener):
     tracking, connection = tracking_over(WRITE, PONG, WRITE, FLUSH)
     tracking.turn()
     assert listener.told == [b"a:1", True, b"a:1", "all", False]
@@ -199,9 +197,7 @@ ANSWERS = {"in time": ([0.0, 0.5], [-inf, 1.5]), "too late": ([1.5], []), "no": 
 
 
 @pytest.mark.parametrize(("seconds", "left"), ANSWERS.values(), ids=ANSWERS)
-def test_trust_is_extended_only_if_the_question_is_answered_in_time_as_well(
-    tracking_over, listener, clock, seconds, left
-):
+def test_trust_is_extended_only_if_the_question_is_answered_in_time(tracking_over, listener, clock, seconds, left):
     question = Question(clock, *seconds)
     tracking, _ = tracking_over(PONG, 1.0, PONG, 0.5, WRITE, question=question)
     tracking.turn()

@@ -51,9 +51,7 @@ def test_a_value_without_an_end_limits_no_copy(timeouts, never):
 @pytest.mark.pairs
 @pytest.mark.parametrize(("first", "second"), [(10, 50), (50, 10), (10, None), (None, 10)])
 @pytest.mark.parametrize("nested", [False, True])
-def test_of_writes_that_overlap_the_earlier_end_counts_and_the_later_one_ends_the_doubt(
-    timeouts, clock, first, second, nested
-):
+def test_of_overlapping_writes_the_earlier_end_counts_until_the_later_one(timeouts, clock, first, second, nested):
     one, other = timeouts.start(), timeouts.start()
     ends = [(one, first), (other, second)]
     for began, seconds in ends[::-1] if nested else ends:

@@ -180,9 +180,7 @@ def in_block(write, cache):
 @pytest.mark.parametrize("own", WRITES.values(), ids=WRITES)
 @pytest.mark.parametrize("is_block", [False, True])
 @pytest.mark.parametrize("alias", ["wheel", "host"])
-def test_a_write_by_others_during_a_commit_outdates_the_values_of_the_block(
-    cache, others, on_disk, own, write, is_block
-):
+def test_a_write_during_a_commit_outdates_the_values_of_the_block(cache, others, on_disk, own, write, is_block):
     arguments = (in_block, write, cache) if is_block else (write, cache)
     with during_commit(lambda: others(*arguments)), transaction.atomic():
         own(cache)

@@ -70,9 +70,7 @@ SET_AFTER = {
 
 @pytest.mark.pairs(full="alias", of="invalidate")
 @pytest.mark.parametrize("invalidate", SET_AFTER.values(), ids=SET_AFTER)
-def test_a_value_that_an_inner_transaction_has_set_is_shared_at_the_outer_commit(
-    other, cache, others, alias, invalidate
-):
+def test_a_value_of_an_inner_transaction_is_shared_at_the_outer_commit(other, cache, others, alias, invalidate):
     # A store behind keeps no value with a tag that the same transaction has dropped.
     tags = [] if alias == "tiered" else ["tag"]
     with transaction.atomic():
@@ -85,9 +83,7 @@ def test_a_value_that_an_inner_transaction_has_set_is_shared_at_the_outer_commit
 
 @pytest.mark.pairs(full="alias", of="when")
 @pytest.mark.parametrize("when", ["before the inner one", "in the inner one", "after the inner one"])
-def test_a_value_of_an_inner_transaction_is_not_shared_if_another_caller_wrote_the_key_meanwhile(
-    other, cache, others, when
-):
+def test_a_value_of_an_inner_transaction_is_not_shared_if_others_wrote_the_key(other, cache, others, when):
     def pass_moment(moment):
         if moment == when:
             others(cache.delete, "key")

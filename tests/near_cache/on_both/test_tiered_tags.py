@@ -58,9 +58,7 @@ def hidden(key, key_prefix, version):
 
 @fills
 @pytest.mark.parametrize(("name", "kind"), [each for each in KINDS if "memory" not in each.values])
-def test_a_value_that_was_computed_before_a_drop_by_a_process_that_reports_nothing_is_not_kept(
-    tier_of, name, kind, fill
-):
+def test_a_value_that_was_computed_before_an_unreported_drop_is_not_kept(tier_of, name, kind, fill):
     tier, other = (tier_of(name, kind) for _ in range(2))
     tier.clear()
     tier.backend.set("made", 1, tags=["a"])

@@ -207,9 +207,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("option", "wrong", "takes"), WRONG, ids=[f"{name}={wrong!r:.20}" for name, wrong, _ in WRONG])
-def test_a_wrong_option_is_an_error_at_init_app_that_names_it_its_cache_and_what_it_takes(
-    make_app, option, wrong, takes
-):
+def test_a_wrong_option_is_an_error_at_init_app_that_names_it_and_what_it_takes(make_app, option, wrong, takes):
     with pytest.raises((TypeError, ValueError), match="Wrong setting of the cache 'shop': ") as refused:
         make_app(options={option: wrong})
     for part in (option, takes, repr(wrong)):
