@@ -55,9 +55,7 @@ def test_l2_must_be_the_alias_of_another_cache_and_no_tiered_one():
 
 def test_an_unknown_option_is_an_error_that_names_the_options_and_one_of_other_caches_names_these():
     assert all(part in refused(L2="default", L1_MAX=3) for part in ("'L1_MAX'", *OPTIONS))
-    assert "'CULL_FREQUENCY' of the cache 'tiered'; it belongs to WheelCache and HostCache" in refused(
-        L2="default", CULL_FREQUENCY=3
-    )
+    assert "'CULL_FREQUENCY' of the cache 'tiered'; it belongs to WheelCache" in refused(L2="default", CULL_FREQUENCY=3)
 
 
 class DerivedRedisCache(RedisCache):
