@@ -60,6 +60,14 @@ def test_a_delete_is_applied_if_one_of_the_open_transactions_commits(cache, othe
     assert cache.get_many(["key", "of-the-outer", "of-the-inner"]) == {}
 
 
+def test_a_rollback_of_an_inner_transaction_without_values_drops_those_of_the_outer_one(other, cache):
+    with transaction.atomic():
+        cache.set("key", "perhaps of the inner one")
+        with suppress(Undone), transaction.atomic(using=other):
+            raise Undone
+        assert cache.get("key") is None
+
+
 SET_AFTER = {
     "set": lambda cache: None,
     "delete": lambda cache: cache.delete("key"),
