@@ -5,7 +5,8 @@
   ``waiting_loads`` waits, serves old values and loads in the background, ``misses`` counts, ``memoize`` decorates.
 - ``turns``: of the callers that need a value, one computes it.
 - ``codec``, ``keys``: values and keys as the core takes them.
-- ``stats``, ``figures``, ``stats_log``: what a cache counts, and the line that it logs. ``failures``: what guests record.
+- ``stats``, ``figures``, ``stats_log``: what a cache counts, and the line that it logs.
+- ``failures``: the record of failures that guests make.
 - ``option_table``, ``options``: all options, with their names in each framework; their checks.
 - ``calls``: the calls of a cache for layers in front of it. ``in_memory`` is the simplest layer.
 
