@@ -20,6 +20,7 @@ NAMES = {
     "engine.backend_access": "checked_tags",
     "engine.calls": "Engine",
     "engine.codec": "Codec NOT_DECODED read_or_delete",
+    "engine.failures": "Failure MAX_LENGTH message_of",
     "engine.glob_pattern": "escaped matcher",
     "engine.guests": "lazy_names",
     "engine.keys": "CALLERS callers_tags GROUP group_of INTERNAL KeyProxies matching NO_VIEW text_of unwrap",

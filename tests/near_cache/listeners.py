@@ -5,7 +5,6 @@ import threading
 from tests.waiting import PATIENCE, until
 from wheelcache.near_cache.redis_tracking import connect_like
 
-QUICK = {"interval": 0.1, "timeout": 0.1}
 CALM = {"interval": 0.5, "timeout": PATIENCE}
 """Times for tests that must not lose the connection on a busy machine."""
 

@@ -8,7 +8,7 @@ from tests.waiting import PATIENCE, until
 from wheelcache import Cache
 from wheelcache.core.contract import MISSING
 from wheelcache.engine.codec import Codec, Pickle
-from wheelcache.fill_waits.leased_reads import LeasedReads
+from wheelcache.engine.guests import module_of
 from wheelcache.near_cache.near_cache import GetOrAdd, NearCache, Values
 from wheelcache.near_cache.outage_rule import OutageRule
 from wheelcache.near_cache.trust_epoch import TrustEpoch
@@ -28,7 +28,8 @@ def near_cache(clock, *, tracked=False, **options):
     epoch = TrustEpoch() if tracked else None
     cache = Cache("c", clock=clock, jitter=0, trust=epoch and epoch.word)
     near = NearCache(cache, TIMEOUT, OutageRule(Store()), epoch=epoch, **options)
-    near.leases = LeasedReads(cache.engine)
+    if leased_reads := module_of("fill_waits", "leased_reads"):
+        near.leases = leased_reads.LeasedReads(cache.engine)
     return near
 
 

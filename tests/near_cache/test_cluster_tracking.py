@@ -1,16 +1,12 @@
 """Invalidations from a real Redis Cluster, whose masters and slots change."""
 
 import time
-from math import inf
 
 import pytest
-import redis
 
-from tests.memory import descriptors
 from tests.near_cache.listeners import CALM
 from tests.redis_cluster import Cluster
-from tests.runtime.forks import fork
-from tests.waiting import paused, until
+from tests.waiting import until
 from wheelcache.near_cache.cluster_tracking import Topology
 from wheelcache.near_cache.redis_tracking import Tracking
 
@@ -89,47 +85,3 @@ def test_a_node_that_receives_slots_ends_the_trust_until_it_is_tracked(own_clust
     assert new.client().client_list(_type="pubsub")
     assert are_all_told(own_cluster, copies)
     assert "ClusterError: the cluster has " in lines()[0]
-
-
-def test_a_master_that_hangs_ends_the_trust_until_it_answers(own_cluster, track, copies, monkeypatch):
-    monkeypatch.setitem(CALM, "timeout", 1.0)
-    tracking = track(own_cluster)
-    with paused(own_cluster.master_of("a:1")):
-        assert until(lambda: copies.told[-1] is False)
-        assert tracking.trusted_until == -inf
-    assert is_trusted_again(copies)
-    assert are_all_told(own_cluster, copies)
-
-
-@pytest.mark.alone
-def test_a_child_of_fork_is_not_trusted_and_leaves_the_parents_connections_alone(shared_cluster, track, copies):
-    shared_cluster.client().mget_nonatomic(KEYS)
-    others = set(descriptors("socket:"))
-    tracking = track(shared_cluster)
-    mine = set(descriptors("socket:")) - others
-
-    def child():
-        assert tracking.trusted_until == -inf
-        assert copies.told[-1] is False
-        assert not mine & set(descriptors("socket:"))
-        tracking.start()
-        assert is_trusted_again(copies)
-        assert are_all_told(shared_cluster, copies)
-        tracking.stop()
-
-    assert fork(child)
-    assert are_all_told(shared_cluster, copies)
-    assert False not in copies.told
-
-
-def test_a_cluster_that_cannot_be_reached_is_tried_again(shared_cluster, copies, lines):
-    def unreachable():
-        return redis.RedisCluster("127.0.0.1", 1)
-
-    clients = [unreachable, unreachable, lambda: shared_cluster.client()]
-    topology = Topology(lambda: clients.pop(0)() if len(clients) > 1 else clients[0]())
-    tracking = Tracking(topology.masters, b"a:", copies, question=topology, **CALM)
-    tracking.start()
-    assert copies.are_told(True)
-    tracking.stop()
-    assert "ClusterError: Redis Cluster cannot be connected" in lines()[0]

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from tests.near_cache.stores import MISSING, Down, Stored, held, near_cache, sought
-from tests.waiting import PATIENCE, THREADS, until, until_waiting, waiting
+from tests.waiting import PATIENCE, until, until_waiting, waiting
 from wheelcache.runtime.steps import drive, drive_async, run
 
 pytestmark = pytest.mark.pairs
@@ -80,16 +80,6 @@ def test_has_looks_at_the_copies_first_and_keeps_none(near, store):
     near.get("k")
     assert near.has("k")
     assert store.asked == [("has", "k"), ("has", "k"), "k"]
-
-
-def test_copies_are_hits_everything_else_is_a_miss_and_nothing_a_failed_load(near, store):
-    store.values = {"a": 1, "b": 2}
-    for _ in range(3):
-        near.get("a")
-    near.get_many(["a", "b", "none"])
-    near.get("none")
-    stats = near.copies.stats()
-    assert (stats.hits, stats.misses, stats.load_failures) == (3, 4, 0)
 
 
 # Values of loaders.
@@ -267,29 +257,3 @@ def test_without_tracking_no_caller_waits_for_the_read_of_another(make, store, p
     assert drive(near.near.get("k", lambda: "v2")) == "v2"
     store.released.set()
     assert slow.result(PATIENCE) == "v1"
-
-
-def test_readers_never_see_a_copy_older_than_what_was_told(clock, together):
-    """Run readers, a writer that reports its writes, and a thread that loses tracking, concurrently."""
-    near = near_cache(clock, tracked=True)
-    near.trust(True)
-    truth, told = {"k": 0}, [0]
-
-    def run(number):
-        if number == 0:
-            for version in range(1, 2000):
-                truth["k"] = version
-                near.invalidated([b"k"])
-                told[0] = version
-        elif number == 1:
-            for _ in range(200):
-                near.trust(False)
-                near.trust(True)
-        else:
-            for _ in range(100):
-                expected = told[0]
-                assert drive(near.get("k", lambda: truth["k"])) >= expected
-                expected = told[0]
-                assert drive(near.get_many(["k"], lambda keys: {"k": truth["k"]}))["k"] >= expected
-
-    assert together(run) == [None] * THREADS

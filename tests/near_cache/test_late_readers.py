@@ -5,6 +5,7 @@ from contextvars import Context
 
 import pytest
 
+from tests.guests import needs
 from tests.near_cache.stores import TIMEOUT, Calls, Stored, held, near_cache
 from tests.waiting import PATIENCE, until, until_waiting, waiting
 from wheelcache import Cache
@@ -33,6 +34,7 @@ def write(calls, value=MISSING):
 WRITES = {"deleted": MISSING, "set": "new"}
 
 
+@needs("fill_waits")
 @pytest.mark.parametrize("value", WRITES.values(), ids=WRITES)
 def test_a_write_gives_its_value_to_no_caller_that_waits_since_a_later_write(threads, store, pool, value):
     holder, late = Context(), Context()
@@ -48,6 +50,7 @@ def test_a_write_gives_its_value_to_no_caller_that_waits_since_a_later_write(thr
     assert asked.result(PATIENCE) == "newest"
 
 
+@needs("fill_waits")
 @pytest.mark.parametrize("told", [False, True], ids=["by a write of this process", "by the server"])
 def test_a_value_that_the_holder_reads_is_not_for_a_caller_that_comes_after_a_write(threads, store, pool, told):
     holder, late = Context(), Context()

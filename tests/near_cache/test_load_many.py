@@ -4,16 +4,27 @@ import pytest
 
 from tests.engine.loading import conftest as fixtures
 from tests.engine.loading.harness import Held, assert_counts, returns
-from tests.near_cache.many import load_many as load_in_threads
 from tests.waiting import PATIENCE, until_waiting
 from wheelcache import LoadDeadlock
+from wheelcache.engine.loading.request import PLAIN
+from wheelcache.near_cache.many_loads import load_many
+from wheelcache.runtime.steps import Call, drive, result
 
 cache, make, moments, pool, removals = fixtures.cache, fixtures.make, fixtures.moments, fixtures.pool, fixtures.removals
 
 
+def load(cache, keys, loader, ttl=10):
+    """Load ``keys`` by one call of ``loader(keys)``."""
+
+    def read(keys):
+        return result((yield Call(lambda: loader(keys))))
+
+    return drive(load_many(cache.engine, keys, read, ttl, PLAIN))
+
+
 def test_an_error_reaches_the_caller_and_the_waiters(cache, pool):
     loader = Held(LookupError("no"))
-    many = pool.submit(load_in_threads, cache, ["a", "b"], loader)
+    many = pool.submit(load, cache, ["a", "b"], loader)
     assert loader.is_running()
     waiting = pool.submit(cache.get_or_load, "b", returns("unreached"))
     until_waiting()
@@ -28,7 +39,7 @@ def test_it_does_not_wait_for_a_load_in_progress_and_neither_value_is_kept(cache
     loader = Held("single")
     single = pool.submit(cache.get_or_load, "a", loader)
     assert loader.is_running()
-    assert load_in_threads(cache, ["a", "b"], returns({"a": "of many", "b": 2})) == {"a": "of many", "b": 2}
+    assert load(cache, ["a", "b"], returns({"a": "of many", "b": 2})) == {"a": "of many", "b": 2}
     loader.release()
     assert single.result(PATIENCE) == "single"
     assert cache.get("a") is None
@@ -57,7 +68,7 @@ def test_a_value_that_was_read_beside_an_entry_drops_it_if_it_differs_or_may_dif
 
 def test_a_loader_of_many_that_takes_one_of_them_is_refused(cache):
     with pytest.raises(LoadDeadlock):
-        load_in_threads(cache, ["a", "b"], lambda keys: {"a": cache.get_or_load("b", returns("unreached"))})
+        load(cache, ["a", "b"], lambda keys: {"a": cache.get_or_load("b", returns("unreached"))})
 
 
 def test_a_weigher_that_raises_for_one_of_many_leaves_no_caller_waiting_for_the_others(make):
@@ -68,6 +79,6 @@ def test_a_weigher_that_raises_for_one_of_many_leaves_no_caller_waiting_for_the_
 
     cache = make(max_weight=10, weigher=weigh)
     with pytest.raises(ValueError, match="2"):
-        load_in_threads(cache, "abc", lambda missing: {"a": 1, "b": 2, "c": 3}, None)
+        load(cache, "abc", lambda missing: {"a": 1, "b": 2, "c": 3}, None)
     assert cache.get_or_load("c", lambda: 4) == 4
     assert cache.get_or_load("b", lambda: 5) == 5

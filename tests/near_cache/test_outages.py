@@ -68,9 +68,7 @@ def test_a_copy_past_its_time_is_served_within_its_grace_and_counts_as_a_stale_h
     assert near.get_many(["k", "l"]) == {}
 
 
-def test_a_copy_past_its_time_is_not_served_while_the_store_answers_nor_after_it_said_there_is_none(
-    make, store, clock, read
-):
+def test_a_copy_past_its_time_is_not_served_after_the_store_had_no_value(make, store, clock, read):
     near = make(**FAIL_SAFE)
     store.values["k"] = 1
     near.get("k")
@@ -122,9 +120,7 @@ def test_a_key_that_was_found_to_be_gone_while_tracking_is_lost_is_not_served(ne
     assert in_an_outage(near) is MISSING
 
 
-def test_what_is_read_while_tracking_is_lost_is_served_in_an_outage_only_within_its_timeout_and_grace(
-    near, store, clock, read
-):
+def test_a_value_that_is_read_without_tracking_is_served_in_an_outage_until_its_grace_ends(near, store, clock, read):
     near.near.trust(False)
     for value in ("v1", "v2"):
         store.values["k"] = value
@@ -252,8 +248,12 @@ def test_calls_of_all_kinds_count_for_the_same_circuit(make, store, call):
     assert len(store.asked) == FAILURES
 
 
-@pytest.mark.parametrize("error", [ValueError("v"), type("ResponseError", (Exception,), {})()], ids=repr)
-def test_an_error_about_the_value_is_no_outage_and_reaches_the_caller(make, store, error, lines):
+class TimeLimit(Exception):
+    """Celery's SoftTimeLimitExceeded is such a class."""
+
+
+@pytest.mark.parametrize("error", [ValueError("v"), type("ResponseError", (Exception,), {})(), TimeLimit()], ids=repr)
+def test_an_error_about_the_value_or_a_time_limit_is_no_outage_and_reaches_the_caller(make, store, error, lines):
     near = make(**FAIL_SAFE)
     store.error = error
     for call in [*CALLS.values()] * 2:
@@ -262,3 +262,5 @@ def test_an_error_about_the_value_is_no_outage_and_reaches_the_caller(make, stor
         assert raised.value is error
     assert len(store.asked) == 10
     assert lines() == []
+    stats = near.copies.stats().store
+    assert (stats.reads.errors, stats.writes.errors, stats.open_breakers) == (0, 0, 0)

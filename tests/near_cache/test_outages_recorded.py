@@ -2,18 +2,16 @@
 
 import pytest
 
+from tests.guests import needs
 from tests.near_cache.stores import FAIL_SAFE, Down, Store
 from wheelcache import Cache
+from wheelcache.engine.guests import module_of
 from wheelcache.near_cache.near_cache import NearCache
 from wheelcache.near_cache.outage_rule import OutageRule
 from wheelcache.near_cache.outages import Outages
 from wheelcache.near_cache.store_state import StoreState
 from wheelcache.near_cache.written_timeouts import WrittenTimeouts
 from wheelcache.runtime.steps import drive
-from wheelcache.watch.cache_events import CacheEvents
-from wheelcache.watch.event_log import LOAD_FAILED, STORE_FAILED, merged
-from wheelcache.watch.recent_failures import RecentFailures
-from wheelcache.watch.site import Site
 
 
 @pytest.fixture
@@ -27,10 +25,12 @@ def read(near, store, many):
     return drive(near.get("a", lambda: store.read("a")))
 
 
-def events(cache, *kinds):
-    return [each for each in Site([cache]).events(100) if each.kind in kinds]
+def events(cache, kind):
+    site = module_of("watch", "site").Site([cache])
+    return [each for each in site.events(100) if each.kind == kind]
 
 
+@needs("watch")
 @pytest.mark.parametrize("many", [False, True])
 @pytest.mark.parametrize("options", [{}, FAIL_SAFE], ids=["plain", "fail-safe"])
 def test_a_failed_read_of_the_store_is_an_error_of_the_store_and_no_failed_load(near, options, many):
@@ -43,38 +43,31 @@ def test_a_failed_read_of_the_store_is_an_error_of_the_store_and_no_failed_load(
             assert not options
     stats = near.cache.stats()
     assert (stats.load_failures, stats.store.reads.errors) == (0, 2)
-    assert events(near.cache, LOAD_FAILED) == []
-    (event,) = events(near.cache, STORE_FAILED)
+    assert events(near.cache, "load failed") == []
+    (event,) = events(near.cache, "store failed")
     assert (event.cache, event.sentence()) == ("pages", "Down: Connection refused by 10.0.0.7 (2 times)")
 
 
-def test_an_outage_is_one_event_from_the_first_failure_to_the_recovery():
-    """The exceptions differ, most calls are refused, and for minutes there are no calls at all."""
-    outages, cache_events = Outages(), CacheEvents("pages", RecentFailures())
-    cache_events.take_outage = outages.take
-    found = []
+def taken(outages):
+    """Return the failures since the last call: their kind, their number, and the first and the last time."""
+    found = outages.take()
+    return found and (found.kind, found.message, found.count, found.first, found.last)
 
-    def publish():
-        found[:] = merged(found, cache_events.take())
 
+def test_an_outage_lasts_from_the_first_failure_to_the_recovery():
+    outages = Outages()
     outages.succeeded(90.0)
-    publish()
-    assert found == []
+    assert taken(outages) is None
     outages.failed(Down("refused"), 100.0)
     outages.failed(TimeoutError("timed out"), 104.0)
-    publish()
+    assert taken(outages) == ("Down", "refused", 2, 100.0, 104.0)
     outages.failed(Down("refused"), 700.0)
-    publish()
-    publish()
+    assert [taken(outages), taken(outages)] == [("Down", "refused", 1, 100.0, 700.0), None]
     outages.succeeded(1000.0)
     outages.succeeded(1001.0)
-    publish()
-    (event,) = found
-    assert (event.since, event.at, event.cache) == (100.0, 1000.0, "pages")
-    assert event.sentence() == "Down: refused (3 times)"
+    assert taken(outages) == ("", "", 0, 100.0, 1000.0)
     outages.failed(Down("again"), 1100.0)
-    publish()
-    assert [(each.since, each.at) for each in found] == [(100.0, 1000.0), (1100.0, 1100.0)]
+    assert taken(outages) == ("Down", "again", 1, 1100.0, 1100.0)
 
 
 def test_the_child_of_a_fork_knows_nothing_of_the_outage_of_its_parent(clock):

@@ -1,14 +1,11 @@
 """Invalidations from a real redis-server, and everything that can come between."""
 
-import threading
 import time
-from math import inf
 
 import pytest
 
-from tests.near_cache.listeners import QUICK, Copies, in_vain
-from tests.waiting import PATIENCE, happens, paused, until
-from wheelcache.near_cache import redis_tracking
+from tests.near_cache.listeners import in_vain
+from tests.waiting import happens, until
 
 pytestmark = pytest.mark.servers
 
@@ -77,41 +74,6 @@ def test_a_killed_connection_is_not_trusted_and_comes_back_with_one_line_each(sh
     assert back.startswith("Receiving invalidations for Redis keys a:* again, after ")
 
 
-def test_a_stopped_server_is_not_trusted_for_longer_than_the_bound(own_redis, track, copies, lines):
-    tracking = track(own_redis.client(), copies, **QUICK)
-    for _ in range(3):
-        with paused(own_redis):
-            # Messages that were on their way may still arrive.
-            bound = time.monotonic() + 0.2
-            latest = -inf
-            while time.monotonic() < bound + 0.05:
-                latest = max(latest, tracking.trusted_until)
-            assert latest <= bound
-            assert until(lambda: copies.told[-1] is False)
-            assert tracking.trusted_until == -inf
-        assert until(lambda: tracking.trusted_until > time.monotonic())
-    # On a busy machine, even a server that runs may be silent for so long.
-    assert copies.told == [True, False] * (len(copies.told) // 2) + [True] * (len(copies.told) % 2)
-    assert any("Silent: no answer within 0.1 s" in line for line in lines())
-
-
-def test_a_wrong_password_is_logged_once_and_tried_slowly(own_redis, tracking_of, copies, monkeypatch, lines):
-    monkeypatch.setattr(redis_tracking, "PAUSE_IF_REFUSED", 0.05)
-    admin = own_redis.client()
-    admin.config_set("requirepass", "right")
-    tries, connect = in_vain(own_redis.client(password="wrong"))
-    tracking_of(connect, copies).start()
-    assert until(lambda: len(tries) > 3)
-    assert copies.told == ["refused"]
-    (line,) = lines()
-    assert "AuthenticationError: " in line
-    assert "wrong" not in line
-    assert "This needs Redis 6" in line
-    admin.config_set("requirepass", "wrong")
-    assert copies.are_told("refused", True)
-    assert until(lambda: len(lines()) == 2)
-
-
 REFUSALS = {
     "no right to track": "allchannels +@all -client|tracking",
     "no right to the channel": "resetchannels +@all",
@@ -128,54 +90,3 @@ def test_a_server_that_refuses_is_tried_once_a_minute(own_redis, rights, trackin
     assert not happens(lambda: len(tries) > 1, 0.3)
     assert copies.told == ["refused"]
     assert len(lines()) == 1
-
-
-# Listeners.
-
-
-def test_a_listener_that_raises_is_logged_and_its_copies_dropped(shared_redis, track, lines):
-    class Raises(Copies):
-        def invalidated(self, keys):
-            super().invalidated(keys)
-            if keys == [b"a:bad"]:
-                raise SystemExit("listener")
-
-    copies = Raises()
-    client = shared_redis.client()
-    track(client, copies)
-    client.set("a:bad", 1)
-    assert copies.are_told(True, b"a:bad", False, True)
-    client.set("a:good", 1)
-    assert copies.are_told(True, b"a:bad", False, True, b"a:good")
-    assert lines()[0].endswith("raised.")
-    assert len(lines()) == 3
-
-
-class Blocks(Copies):
-    """Handles one key slowly."""
-
-    def __init__(self):
-        super().__init__()
-        self.entered = threading.Event()
-        self.release = threading.Event()
-
-    def invalidated(self, keys):
-        super().invalidated(keys)
-        if keys == [b"a:block"]:
-            self.entered.set()
-            assert self.release.wait(PATIENCE)
-
-
-def test_a_thread_that_was_held_up_is_not_trusted_meanwhile_and_drops_nothing_when_it_catches_up(shared_redis, track):
-    copies = Blocks()
-    client = shared_redis.client()
-    tracking = track(client, copies, interval=0.1, timeout=3.0)
-    client.set("a:block", 1)
-    assert copies.entered.wait(PATIENCE)
-    assert until(lambda: tracking.trusted_until < time.monotonic())
-    client.set("a:1", 1)
-    assert tracking.trusted_until < time.monotonic()
-    copies.release.set()
-    assert copies.are_told(True, b"a:block", b"a:1")
-    assert until(lambda: tracking.trusted_until > time.monotonic())
-    assert copies.told == [True, b"a:block", b"a:1"]

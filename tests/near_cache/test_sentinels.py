@@ -1,7 +1,6 @@
 """The question to real Sentinels, with each PING of a tracking connection, whether its server is still the master."""
 
 import time
-from math import inf
 
 import cachelib
 import pytest
@@ -13,7 +12,6 @@ from tests.waiting import PATIENCE, THREADS, happens, paused, until
 from wheelcache.flask_backend import TieredCache
 from wheelcache.near_cache import redis_tracking
 from wheelcache.near_cache.redis_tracking import client_of
-from wheelcache.near_cache.sentinels import sentinels_of
 
 pytestmark = pytest.mark.servers
 
@@ -42,46 +40,6 @@ def client(site, closed, monkeypatch):
     return client
 
 
-def stays_trusted(tracking):
-    """Return whether the trust is extended by a PING that has not been sent yet."""
-    asked = time.monotonic() + OFTEN["interval"] + OFTEN["timeout"]
-    return until(lambda: not tracking.trusted_until < asked)
-
-
-MINORITY = {
-    "killed": (lambda one: one.kill(), lambda site, one: one.start()),
-    "hung": (lambda one: one.pause(), lambda site, one: one.resume()),
-    "without the service": (lambda one: one.client().sentinel_remove(SERVICE), lambda site, one: site.watch(one)),
-}
-
-
-@pytest.mark.parametrize(("fail", "repair"), MINORITY.values(), ids=MINORITY)
-def test_a_minority_of_sentinels_does_not_matter(site, client, track, copies, fail, repair):
-    tracking = track(client, copies, **OFTEN)
-    one = site.sentinels[0]
-    fail(one)
-    try:
-        assert stays_trusted(tracking)
-        client.set("a:1", 1)
-        assert copies.are_told(True, b"a:1")
-    finally:
-        repair(site, one)
-
-
-def test_if_a_majority_is_killed_nothing_is_trusted_until_it_is_back(site, client, track, copies, lines):
-    tracking = track(client, copies, **OFTEN)
-    for sentinel in site.sentinels[:2]:
-        sentinel.kill()
-    try:
-        assert copies.are_told(True, False)
-        assert tracking.trusted_until == -inf
-    finally:
-        for sentinel in site.sentinels[:2]:
-            sentinel.start()
-    assert copies.are_told(True, False, True)
-    assert "NotConfirmed: only 1 of 3 Sentinels can be asked (" in lines()[0]
-
-
 def test_no_invalidation_waits_for_sentinels_that_hang(site, client, track, copies):
     tracking = track(client, copies, **OFTEN)
     with paused(*site.sentinels):
@@ -92,21 +50,6 @@ def test_no_invalidation_waits_for_sentinels_that_hang(site, client, track, copi
         assert copies.are_told(True, b"a:1")
     assert until(lambda: tracking.trusted_until > bound)
     assert copies.told == [True, b"a:1"]
-
-
-def test_a_single_sentinel_that_names_another_server_ends_the_trust(site, client, track, copies, lines):
-    last = site.sentinels[2]
-    track(client, copies, **OFTEN)
-    last.client().sentinel_remove(SERVICE)
-    try:
-        site.watch(last, site.servers[1])
-        assert copies.are_told(True, False)
-    finally:
-        last.client().sentinel_remove(SERVICE)
-        site.watch(last)
-    assert copies.are_told(True, False, True)
-    master, other = (f"127.0.0.1:{each.port}" for each in site.servers[:2])
-    assert f"NotConfirmed: a Sentinel names {other} as the master, not {master}" in lines()[0]
 
 
 def tiers_over(kind, site, make):
@@ -125,7 +68,7 @@ def test_after_a_split_no_thread_reads_an_old_copy_or_from_the_old_master(own_si
     with made_tiers(trackings) as make:
         tier, behind = tiers_over(kind, own_site, make)
         tier().set("k", "old", timeout=1000)
-        assert until(lambda: tier().get("k") == "old" and trackings()[-1].recorder.trusted)
+        assert until(lambda: tier().get("k") == "old" and trackings()[-1].is_trusted())
         assert together(lambda _: tier().get("k")) == ["old"] * THREADS
         old = own_site.split()
         new = own_site.direct(own_site.fails_over(old))
@@ -136,7 +79,3 @@ def test_after_a_split_no_thread_reads_an_old_copy_or_from_the_old_master(own_si
         assert together(lambda _: tier().get("k")) == ["new"] * THREADS
         assert own_site.direct(old).info("replication")["role"] == "master"
         client_of(behind).connection_pool.disconnect()
-
-
-def test_a_client_of_one_server_has_no_sentinels(site):
-    assert sentinels_of(site.direct(site.servers[0])) is None

@@ -2,15 +2,10 @@
 
 import pytest
 
-from tests.near_cache.stores import CALLS, FAIL_SAFE, Down, Store
+from tests.near_cache.stores import FAIL_SAFE, Down, Store
 from tests.waiting import THREADS
-from wheelcache import Cache
-from wheelcache.core.contract import MISSING
 from wheelcache.engine.stats import LOAD_BOUNDS
-from wheelcache.near_cache.near_cache import NearCache
-from wheelcache.near_cache.outage_rule import OutageRule
 from wheelcache.near_cache.store_state import FAILURES
-from wheelcache.runtime.steps import drive
 
 
 class Slow(Store):
@@ -82,18 +77,6 @@ def test_a_stale_answer_in_an_outage_is_answered_by_neither_tier(make, clock):
     assert stats.answered_ratio == stats.stale_ratio == 0.5
 
 
-def test_without_fail_safe_every_error_is_counted_and_no_call_is_refused(make, clock):
-    near = make().beside(Slow(clock, 2.0))
-    near.store.error = Down("gone")
-    for call in [*CALLS.values()] * 3:
-        with pytest.raises(Down):
-            call(near)
-    stats = figures(near)
-    assert (counted(stats.reads), counted(stats.writes)) == ((12, 12, 0), (3, 3, 0))
-    assert bucket(stats.reads) == 2.5
-    assert (stats.breakers, stats.open_breakers) == (0, 0)
-
-
 def test_what_the_breaker_keeps_from_the_store_is_refused_and_its_state_is_told(make, store, clock):
     near = make(**FAIL_SAFE)
     assert (figures(near).breakers, figures(near).open_breakers) == (1, 0)
@@ -124,15 +107,3 @@ def test_the_figures_tell_whether_writes_are_told_or_why_not(make):
         stats = figures(near)
         found.append((stats.trackers, stats.trusted, stats.lost_trackers, stats.refused_trackers))
     assert found == [(1, 0, 1, 0), (1, 0, 0, 1), (1, 1, 0, 0), (1, 0, 1, 0)]
-
-
-def test_the_log_line_of_a_near_cache_has_the_ratio_of_both_tiers_first(clock, caplog):
-    caplog.set_level("INFO", "wheelcache.stats")
-    near = NearCache(Cache("copies", clock=clock), 600.0, OutageRule(None))
-    for key in ("a", "b"):
-        drive(near.get(key, lambda key=key: 1 if key == "a" else MISSING))
-    drive(near.get("a", lambda: 2))
-    clock.advance(60)
-    line = caplog.records[-1]
-    assert "both_tiers: 66.7%, hit_ratio: 33.3%" in line.getMessage()
-    assert (line.both_tiers, line.hit, line.miss) == (66.7, 1, 2)

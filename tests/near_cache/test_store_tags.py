@@ -228,9 +228,7 @@ def test_a_value_that_was_computed_long_after_a_drop_on_another_machine_is_kept_
 
 
 @reads
-def test_a_value_that_is_computed_after_a_drop_on_another_machine_was_read_is_kept_immediately(
-    process, drop_elsewhere, read
-):
+def test_a_value_computed_after_a_drop_on_another_machine_was_read_is_kept(process, drop_elsewhere, read):
     process.set("k", [1], "a")
     drop_elsewhere()
     assert read(process, "k") is MISSING
@@ -239,9 +237,7 @@ def test_a_value_that_is_computed_after_a_drop_on_another_machine_was_read_is_ke
 
 
 @reads
-def test_a_value_whose_computation_began_before_a_drop_on_another_machine_was_read_is_not_kept(
-    process, drop_elsewhere, read
-):
+def test_a_value_whose_computation_began_before_a_drop_elsewhere_was_read_is_not_kept(process, drop_elsewhere, read):
     process.set("k", [1], "a")
     since = moment()
     drop_elsewhere()

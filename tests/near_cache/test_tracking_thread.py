@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import textwrap
 import threading
 from math import inf
 
@@ -15,8 +14,6 @@ from tests.waiting import PATIENCE, until
 from wheelcache.near_cache import redis_tracking
 from wheelcache.near_cache.redis_tracking import client_of
 
-pytestmark = pytest.mark.servers
-
 
 def tracking_threads():
     """Return the threads of all ``Tracking``, also of those that other tests have left."""
@@ -26,6 +23,7 @@ def tracking_threads():
 # Start and stop.
 
 
+@pytest.mark.servers
 @pytest.mark.alone
 def test_stop_ends_the_thread_and_the_connection_for_good(shared_redis, track, copies):
     client = shared_redis.client()
@@ -42,68 +40,74 @@ def test_stop_ends_the_thread_and_the_connection_for_good(shared_redis, track, c
     assert copies.told == [True, False]
 
 
-@pytest.mark.alone
-def test_stop_ends_the_wait_for_a_server_that_is_not_there(own_redis, tracking_of, copies, lines, monkeypatch):
+def cannot_connect(timeout):
+    raise ConnectionError("refused")
+
+
+def test_stop_ends_the_wait_for_a_server_that_is_not_there(tracking_of, copies, lines, monkeypatch):
     monkeypatch.setattr(redis_tracking, "FIRST_PAUSE", 1000.0)
-    client = own_redis.client()
-    own_redis.kill()
-    tracking = tracking_of(client, copies)
     others = tracking_threads()
+    tracking = tracking_of(cannot_connect, copies)
     tracking.start()
-    assert until(lambda: lines())
+    tracking.start()
+    assert until(lines)
+    assert len(tracking_threads() - others) == 1
     tracking.stop()
     assert until(lambda: tracking_threads() <= others)
+    tracking.start()
+    assert tracking_threads() <= others
     assert copies.told == []
     assert len(lines()) == 1
 
 
-def test_where_no_thread_can_start_nothing_is_trusted(shared_redis, tracking_of, copies, monkeypatch, lines):
+def test_where_no_thread_can_start_that_is_logged_once_and_tried_again(tracking_of, copies, monkeypatch, lines):
     def cannot(thread):
         raise RuntimeError("can't start new thread")
 
-    tracking = tracking_of(shared_redis.client(), copies)
+    tracking = tracking_of(cannot_connect, copies)
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", cannot)
         tracking.start()
         tracking.start()
-    assert tracking.trusted_until == -inf
-    assert len(lines()) == 1
+    (line,) = lines()
+    assert "cannot start (can't start new thread); no local copies are used." in line
     tracking.start()
-    assert copies.are_told(True)
+    assert until(lambda: "ConnectionError: refused" in lines()[-1])
+
+
+def test_a_fork_pauses_the_thread_and_the_parent_goes_on(tracking_of, copies, lines):
+    others = tracking_threads()
+    tracking = tracking_of(cannot_connect, copies)
+    tracking.start()
+    assert until(lines)
+
+    def child():
+        assert not tracking_threads()
+        tracking.start()
+        assert until(lambda: len(lines()) > 1)
+
+    assert fork(child)
+    assert until(lambda: len(tracking_threads() - others) == 1)
 
 
 EXIT = """
-import logging, sys, threading
-import redis
-from tests.near_cache.listeners import Copies, in_vain
-from tests.waiting import until
+import logging, threading
+from tests.near_cache.listeners import Copies
 from wheelcache.near_cache.redis_tracking import Tracking
 
-logging.getLogger("wheelcache").addHandler(logging.NullHandler())
-client = redis.Redis(port=int(sys.argv[1]))
-copies = Copies()
-tries, connect = in_vain(client)
-Tracking(connect, b"a:", copies).start()
+def connect(timeout):
+    tried.set()
+    raise ConnectionError("refused")
 
-def write():
-    while True:
-        client.set("a:1", 1)
-
-if sys.argv[2] == "well":
-    assert until(lambda: copies.told == [True])
-    threading.Thread(target=write, daemon=True).start()
-    assert until(lambda: len(copies.told) > 100)
-else:
-    # The second try begins after the first one has failed.
-    assert until(lambda: len(tries) > 1)
+logging.disable()
+tried = threading.Event()
+Tracking(connect, b"a:", Copies()).start()
+tried.wait()
 """
 
 
-@pytest.mark.parametrize("state", ["well", "paused"])
-def test_the_interpreter_exits_while_invalidations_pour_in_or_the_server_does_not_answer(own_redis, state):
-    if state == "paused":
-        own_redis.pause()
-    command = [sys.executable, "-W", "error", "-c", textwrap.dedent(EXIT), str(own_redis.port), state]
+def test_the_interpreter_exits_while_the_thread_tries_to_connect():
+    command = [sys.executable, "-W", "error", "-c", EXIT]
     outcome = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert (outcome.returncode, outcome.stderr) == (0, "")
 
@@ -113,6 +117,7 @@ def sockets():
     return set(descriptors("socket:"))
 
 
+@pytest.mark.servers
 @pytest.mark.alone
 def test_a_child_of_fork_is_not_trusted_and_leaves_the_parents_connection_alone(shared_redis, track, copies):
     client = shared_redis.client()

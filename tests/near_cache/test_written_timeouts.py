@@ -1,13 +1,10 @@
 """The timeouts that a process gave to values in the store, and remembers."""
 
-import threading
 from math import inf
 
 import pytest
 
-from tests.runtime.forks import fork
-from tests.waiting import PATIENCE
-from wheelcache.near_cache.written_timeouts import NO_TIMEOUT, SLACK, NewTimeout, WrittenTimeouts
+from wheelcache.near_cache.written_timeouts import SLACK, NewTimeout, WrittenTimeouts
 
 
 @pytest.fixture
@@ -54,9 +51,7 @@ def test_a_value_without_an_end_limits_no_copy(timeouts, never):
 @pytest.mark.pairs
 @pytest.mark.parametrize(("first", "second"), [(10, 50), (50, 10), (10, None), (None, 10)])
 @pytest.mark.parametrize("nested", [False, True])
-def test_of_writes_that_overlap_the_earlier_end_counts_and_the_later_one_ends_the_doubt(
-    timeouts, clock, first, second, nested
-):
+def test_of_overlapping_writes_the_earlier_end_counts_until_the_later_one(timeouts, clock, first, second, nested):
     one, other = timeouts.start(), timeouts.start()
     ends = [(one, first), (other, second)]
     for began, seconds in ends[::-1] if nested else ends:
@@ -91,27 +86,3 @@ def test_no_more_than_so_many_keys_are_remembered_the_latest_ones(timeouts):
     remembered = [number for number in range(20_000) if timeouts.left(number) < inf]
     assert len(remembered) == 16_384
     assert remembered[-1] == 19_999
-
-
-def test_a_child_of_a_fork_remembers_what_its_parent_wrote_and_takes_no_lock_of_a_lost_thread(timeouts, in_thread):
-    write(timeouts, "k", 10)
-
-    def child():
-        timeouts.after_fork_in_child()
-        assert timeouts.left("k") == 10
-        write(timeouts, "k", 20)
-        assert timeouts.left("k") == 20
-
-    inside, forked = threading.Event(), threading.Event()
-
-    def keys():
-        yield "l"
-        inside.set()
-        assert forked.wait(PATIENCE)
-
-    writing = in_thread(lambda: timeouts.end(keys(), timeouts.start(), NO_TIMEOUT, is_certain=True))
-    assert inside.wait(PATIENCE)
-    child_did = fork(child)
-    forked.set()
-    writing.result(PATIENCE)
-    assert child_did

@@ -139,6 +139,12 @@ SERVERS = {
 
 TIERS = {"django": TierOnDjango, "flask": TierOnFlask}
 WITH_ASYNC = {**TIERS, "django async": TierOnDjangoAsync}
+KINDS = [
+    pytest.param(name, kind, marks=pytest.mark.servers if kind in SERVERS else ())
+    for name, cls in TIERS.items()
+    for kind in cls.kinds
+]
+"""The names of a tier and of the kind of the cache behind."""
 
 
 @contextmanager
@@ -156,7 +162,7 @@ def made_tiers(trackings):
         tier = cls.over(cleanup, *args, **options)
         for each in trackings()[before:]:
             each.start()
-            assert until(lambda recorder=each.recorder: recorder.trusted)
+            assert until(each.is_trusted)
         return tier
 
     for cls in TIERS.values():

@@ -1,49 +1,24 @@
-"""Records the messages from Redis to the near caches of a test, for each connection that tracks writes."""
+"""Notes the connections of a test by which Redis tells near caches of writes."""
+
+import time
 
 from wheelcache.near_cache import redis_tracking
-
-
-class Recorder:
-    """The listener of a connection, which records its messages.
-
-    Attributes:
-        trusted: whether its copies may be used.
-        keys: the keys that were written since the test last cleared the list.
-    """
-
-    def __init__(self, listener):
-        self._listener = listener
-        self.trusted = False
-        self.keys = []
-
-    def invalidated(self, keys):
-        self._listener.invalidated(keys)
-        self.keys.extend(keys)
-
-    def flushed(self):
-        self._listener.flushed()
-
-    def trust(self, trusted):
-        self._listener.trust(trusted)
-        self.trusted = trusted
-
-    def refused(self):
-        self._listener.refused()
 
 
 class Noted(redis_tracking.Tracking):
     """
     Attributes:
         made: all connections of this test.
-        recorder: the messages to the listener of this connection.
     """
 
     made = ()
 
-    def __init__(self, connect, prefix, listener, **times):
-        self.recorder = Recorder(listener)
-        super().__init__(connect, prefix, self.recorder, **times)
+    def __init__(self, *args, **given):
+        super().__init__(*args, **given)
         Noted.made += (self,)
+
+    def is_trusted(self):
+        return self.trusted_until > time.monotonic()
 
 
 def note(set_attribute):

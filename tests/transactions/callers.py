@@ -4,7 +4,6 @@ Only the public calls of Django and of the cache are used. Each operation ends a
 """
 
 import random
-import threading
 import time
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -18,26 +17,8 @@ from tests.transactions.records import COMMITTED, COMMITTING, READ, SERIAL_BITS,
 KEYS = range(6)
 
 
-class Loads(threading.local):
-    """The versions that this thread has loaded during its present call, by their keys."""
-
-    def __init__(self):
-        self.versions = {}
-
-
-loads = Loads()
-
-
 class Undo(Exception):
     """Rolls a block back."""
-
-
-def load(key):
-    """Return the version of a row, as this thread's connection sees it."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT version FROM row WHERE key = %s", [key])
-        (loads.versions[key],) = cursor.fetchone()
-    return loads.versions[key]
 
 
 def tag_of(key):
@@ -45,8 +26,17 @@ def tag_of(key):
 
 
 def names_of(*keys):
-    """Return the names of values that are read by ``get`` and ``get_many``, and by ``get_or_set``."""
+    """Return the names of values that are read by ``get``, and by ``get_or_set``."""
     return [f"{kind}-{key}" for kind in ("got", "loaded") for key in keys]
+
+
+INVALIDATIONS = {
+    "delete": lambda cache, keys: [cache.delete(name) for name in names_of(*keys)],
+    "delete_many": lambda cache, keys: cache.delete_many(names_of(*keys)),
+    "delete_tags": lambda cache, keys: cache.delete_tags(*map(tag_of, keys)),
+    "delete_pattern": lambda cache, keys: [cache.delete_pattern(f"*-{key}") for key in keys],
+    "clear": lambda cache, keys: cache.clear(),
+}
 
 
 class Caller:
@@ -66,6 +56,8 @@ class Caller:
         self.transactions = number << TRANSACTION_BITS
         # Of the transaction in progress: its number, its start, and its own last version of each row that it wrote.
         self.transaction, self.since, self.own, self.versions = 0, 0, {}, 0
+        # The version of each row that this caller has loaded during its present call.
+        self.loaded = {}
 
     def work(self, goes_on):
         """Make requests while ``goes_on()`` is true."""
@@ -100,41 +92,39 @@ class Caller:
     def read(self, key):
         """Read a row in one of several ways."""
         way = self.random.choice(WAYS)
-        loads.versions.clear()
+        self.loaded.clear()
         own, start = self.own.get(key, 0), time.monotonic_ns()
         version = getattr(self, f"by_{way}")(key)
-        is_loaded = loads.versions.get(key) == version
+        is_loaded = self.loaded.get(key) == version
         self.recorder.record(
             *(READ, self.transaction, key, version, self.since or start, start, time.monotonic_ns(), own),
             WAYS.index(way) << 1 | is_loaded,
         )
         self.reads += not is_loaded
 
+    def load(self, key):
+        """Return the version of a row, as this thread's connection sees it."""
+        cursor = connection.cursor()
+        cursor.execute("SELECT version FROM row WHERE key = %s", [key])
+        (self.loaded[key],) = cursor.fetchone()
+        return self.loaded[key]
+
     def by_get(self, key):
         name = names_of(key)[0]
         version = self.cache.get(name)
         if version is None:
-            version = load(key)
+            version = self.load(key)
             self.pause()
             if self.may_set():
                 self.cache.set(name, version, self.ttl(), tags=[tag_of(key)])
         return version
-
-    def by_get_many(self, key):
-        other = self.key()
-        names = names_of(key, other)[:2]
-        found = self.cache.get_many(names)
-        missing = {name: load(each) for name, each in zip(names, (key, other), strict=True) if name not in found}
-        if missing and self.may_set():
-            self.cache.set_many(missing, self.ttl(), tags=[tag_of(key), tag_of(other)])
-        return (found | missing)[names[0]]
 
     def may_set(self):
         # The last set wins, whatever was deleted since its caller missed the key.
         return self.setting.late or self.transaction
 
     def by_get_or_set(self, key):
-        return self.cache.get_or_set(names_of(key)[1], partial(load, key), self.ttl(), tags=[tag_of(key)])
+        return self.cache.get_or_set(names_of(key)[1], partial(self.load, key), self.ttl(), tags=[tag_of(key)])
 
     def ttl(self):
         return self.random.choice([0.05, 60, None])
@@ -166,16 +156,13 @@ class Caller:
             with transaction.atomic():
                 self.steps(written)
                 self.pause()
-                self.may_undo(0.15)
+                if self.chance(0.15):
+                    raise Undo
                 transaction.set_rollback(self.chance(0.05))
                 self.recorder.ended(COMMITTING, number)
             self.recorder.ended(COMMITTED, number)
         for key in written:
             self.read(key)
-
-    def may_undo(self, probability):
-        if self.chance(probability):
-            raise Undo
 
     def steps(self, written, depth=0):
         for _ in range(self.random.randint(1, 3)):
@@ -192,26 +179,21 @@ class Caller:
         try:
             with transaction.atomic():
                 self.steps(written, depth)
-                self.may_undo(0.4)
+                if self.chance(0.4):
+                    raise Undo
         except Undo:
             self.own = own
-        self.read_some(written)
-
-    def read_some(self, keys):
-        for key in keys:
-            if self.chance(0.5):
-                self.read(key)
 
     def write_rows(self, written):
         keys = self.random.sample(KEYS, self.random.randint(1, 2))
         change = [
             partial(self.update, keys),
-            partial(getattr(self, self.random.choice(self.setting.invalidations)), keys),
+            partial(INVALIDATIONS[self.random.choice(self.setting.invalidations)], self.cache, keys),
         ]
         for step in change if self.chance(0.8) else reversed(change):
             step()
         written.update(keys)
-        self.read_some(keys)
+        self.read(keys[0])
 
     def update(self, keys):
         for key in keys:
@@ -224,22 +206,3 @@ class Caller:
                 " ON CONFLICT (key, writer) DO UPDATE SET version = excluded.version, number = excluded.number",
                 [self.transaction, key],
             )
-
-    # Invalidations.
-
-    def delete(self, keys):
-        for name in names_of(*keys):
-            self.cache.delete(name)
-
-    def delete_many(self, keys):
-        self.cache.delete_many(names_of(*keys))
-
-    def delete_tags(self, keys):
-        self.cache.delete_tags(*map(tag_of, keys))
-
-    def delete_pattern(self, keys):
-        for key in keys:
-            self.cache.delete_pattern(f"*-{key}")
-
-    def clear(self, keys):
-        self.cache.clear()

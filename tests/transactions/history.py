@@ -48,7 +48,7 @@ class Setting(NamedTuple):
 
     Attributes:
         options: those of the cache.
-        invalidations: names of methods of ``Caller``.
+        invalidations: names of ``INVALIDATIONS``.
         processes: how many processes run at the same time.
         late: seconds within which writes reach other processes. If there are any, the cache refuses a value whose tag
             was dropped between the ``get`` and the ``set``.

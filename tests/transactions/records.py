@@ -25,7 +25,7 @@ from typing import NamedTuple
 READ, COMMITTING, COMMITTED = range(3)
 """Kinds of records."""
 
-WAYS = ("get", "get_many", "get_or_set")
+WAYS = ("get", "get_or_set")
 
 PHANTOM, OUTDATED, NOT_OWN = FAULTS = ("phantom", "outdated", "not its own")
 WRONG_LOADS = "wrong loads"

@@ -254,11 +254,3 @@ def test_a_value_of_the_block_that_cannot_be_decoded_is_a_miss_and_hides_the_old
     assert others(cache.get_many, "abcdef") == {"c": "new"}
     cache.set("e", "repaired")
     assert others(cache.get, "e") == "repaired"
-
-
-def test_a_value_that_a_transaction_computes_keeps_its_tags(cache):
-    with transaction.atomic():
-        assert cache.get_or_set("key", lambda: "computed", tags=["tag"]) == "computed"
-    assert cache.get("key") == "computed"
-    cache.delete_tags("tag")
-    assert cache.get("key") is None

@@ -1,15 +1,10 @@
 """Which transaction a call sees, and calls that act immediately beside the deletes and values of their block."""
 
-import gc
 from contextlib import suppress
 
 import pytest
-from django.core.cache import caches
-from django.db import connection, transaction
-from django.test import override_settings
+from django.db import transaction
 
-from tests.transactions.conftest import FOLLOWS, TIERED, WHEEL
-from tests.waiting import start
 from wheelcache import ManualClock
 from wheelcache.transactions.overlay import HIDDEN, Fill, Overlay
 
@@ -29,26 +24,6 @@ def test_a_transaction_is_followed_if_turning_autocommit_off_opens_the_connectio
 
 class Undone(Exception):
     """Rolls a block back."""
-
-
-def test_a_thread_does_not_see_the_values_of_an_ended_thread_whose_identifier_it_has(cache):
-    seen, left = [], []
-
-    def leave_a_transaction_open():
-        transaction.set_autocommit(False)
-        left.append(connection.connection)
-        cache.set("key", "never committed")
-
-    gc.disable()
-    try:
-        for function in (leave_a_transaction_open, lambda: seen.append(cache.get("key"))):
-            thread = start(function)
-            thread.join()
-    finally:
-        gc.enable()
-        left.pop().close()
-        gc.collect()
-    assert seen == [None]
 
 
 @pytest.mark.parametrize("call", [lambda cache: cache.touch("key", 100), lambda cache: cache.incr("key")])
@@ -74,31 +49,6 @@ def test_a_set_replaces_the_entry_that_an_immediate_call_has_made_in_the_same_bl
         assert cache.get("key") == "set"
         assert others(cache.get, "key") == "added"
     assert others(cache.get, "key") in (None, "set")
-
-
-@pytest.mark.parametrize("options", [{"BACKEND": WHEEL}, {"BACKEND": TIERED, "L2": "store"}])
-def test_many_deletes_remove_nothing_else_from_the_cache_and_the_store_behind(options):
-    settings = {"BACKEND": options.pop("BACKEND"), "OPTIONS": {**FOLLOWS, **options, "MAX_ENTRIES": 10}}
-    with override_settings(CACHES={"default": settings, "store": {"BACKEND": WHEEL, "LOCATION": "behind"}}):
-        cache = caches["default"]
-        cache.set("session", 1)
-        with transaction.atomic():
-            for number in range(100):
-                cache.delete(f"key-{number}")
-                cache.delete_pattern(f"key-{number}*")
-                cache.delete_tags(f"tag-{number}")
-        assert cache.get("session") == 1
-        cache.clear()
-
-
-@pytest.mark.parametrize("alias", ["wheel"])
-@pytest.mark.parametrize("wrong", [{"graec": 5}, {"grace": -1}, {"load_timeout": "x"}, {"fail_safe": True}])
-def test_a_block_accepts_no_other_options_of_get_or_set(cache, wrong):
-    with pytest.raises((TypeError, ValueError)) as outside:
-        cache.get_or_set("key", 1, **wrong)
-    with transaction.atomic(), pytest.raises((TypeError, ValueError), match=next(iter(wrong))) as within:
-        cache.get_or_set("key", 1, **wrong)
-    assert type(within.value) is type(outside.value)
 
 
 def test_an_immediate_key_is_there_for_every_call_after_the_transaction_has_cleared_the_cache(cache):

@@ -5,6 +5,7 @@ from itertools import count
 from threading import Event
 
 import pytest
+from django.core.cache.backends.locmem import LocMemCache
 from django.db import OperationalError, connection, transaction
 
 from tests.waiting import PATIENCE, join, start
@@ -52,6 +53,31 @@ def test_a_value_that_is_set_after_a_fill_in_the_same_block_removes_the_values_o
     assert others(cache.get, "key") in (None, "new")
 
 
+@pytest.mark.parametrize("alias", ["wheel", "host"])
+def test_a_value_that_replaces_another_in_a_block_keeps_its_tags(cache):
+    cache.set("key", "old", tags=["tag"])
+    with transaction.atomic():
+        assert cache.set("key", "new", xx=True)
+    assert cache.get("key") == "new"
+    cache.delete_tags("tag")
+    assert cache.get("key") is None
+
+
+@pytest.mark.parametrize("alias", ["tiered"])
+def test_values_are_shared_in_the_opposite_order_so_that_a_page_comes_before_its_list_of_headers(cache, monkeypatch):
+    shared, set_in_store = [], LocMemCache.set
+
+    def note(self, key, *args, **given):
+        shared.append(key)
+        set_in_store(self, key, *args, **given)
+
+    monkeypatch.setattr(LocMemCache, "set", note)
+    with transaction.atomic():
+        cache.set("headers", [])
+        cache.set("page", "page")
+    assert shared[-2:] == [":1:page", ":1:headers"]
+
+
 def test_a_block_that_clears_the_cache_shares_no_fill_that_others_outdated(cache, others):
     for write in (cache.delete, transaction.atomic(cache.delete)):
         with transaction.atomic():
@@ -60,6 +86,13 @@ def test_a_block_that_clears_the_cache_shares_no_fill_that_others_outdated(cache
             cache.set("key", "old")
             others(write, "key")
         assert cache.get("key") is None
+
+
+def test_values_are_kept_again_after_a_commit(cache, others):
+    with transaction.atomic():
+        cache.delete("key")
+    assert cache.get_or_set("key", lambda: "new", tags=["tag"]) == "new"
+    assert others(cache.get, "key") == "new"
 
 
 @pytest.mark.parametrize("alias", ["wheel"])
@@ -147,9 +180,7 @@ def in_block(write, cache):
 @pytest.mark.parametrize("own", WRITES.values(), ids=WRITES)
 @pytest.mark.parametrize("is_block", [False, True])
 @pytest.mark.parametrize("alias", ["wheel", "host"])
-def test_a_write_by_others_during_a_commit_outdates_the_values_of_the_block(
-    cache, others, on_disk, own, write, is_block
-):
+def test_a_write_during_a_commit_outdates_the_values_of_the_block(cache, others, on_disk, own, write, is_block):
     arguments = (in_block, write, cache) if is_block else (write, cache)
     with during_commit(lambda: others(*arguments)), transaction.atomic():
         own(cache)

@@ -54,10 +54,18 @@ def test_a_delete_is_applied_if_one_of_the_open_transactions_commits(cache, othe
             if not is_committed:
                 raise Undone
         assert others(cache.get, "key") == (None if is_committed else "old")
-        assert cache.get("key") is None
+        assert cache.get_many(["key", "of-the-outer"]) == ({"of-the-outer": 1} if is_committed else {})
         if is_committed:
             raise Undone
     assert cache.get_many(["key", "of-the-outer", "of-the-inner"]) == {}
+
+
+def test_a_rollback_of_an_inner_transaction_without_values_drops_those_of_the_outer_one(other, cache):
+    with transaction.atomic():
+        cache.set("key", "perhaps of the inner one")
+        with suppress(Undone), transaction.atomic(using=other):
+            raise Undone
+        assert cache.get("key") is None
 
 
 SET_AFTER = {
@@ -70,9 +78,7 @@ SET_AFTER = {
 
 @pytest.mark.pairs(full="alias", of="invalidate")
 @pytest.mark.parametrize("invalidate", SET_AFTER.values(), ids=SET_AFTER)
-def test_a_value_that_an_inner_transaction_has_set_is_shared_at_the_outer_commit(
-    other, cache, others, alias, invalidate
-):
+def test_a_value_of_an_inner_transaction_is_shared_at_the_outer_commit(other, cache, others, alias, invalidate):
     # A store behind keeps no value with a tag that the same transaction has dropped.
     tags = [] if alias == "tiered" else ["tag"]
     with transaction.atomic():
@@ -85,9 +91,7 @@ def test_a_value_that_an_inner_transaction_has_set_is_shared_at_the_outer_commit
 
 @pytest.mark.pairs(full="alias", of="when")
 @pytest.mark.parametrize("when", ["before the inner one", "in the inner one", "after the inner one"])
-def test_a_value_of_an_inner_transaction_is_not_shared_if_another_caller_wrote_the_key_meanwhile(
-    other, cache, others, when
-):
+def test_a_value_of_an_inner_transaction_is_not_shared_if_others_wrote_the_key(other, cache, others, when):
     def pass_moment(moment):
         if moment == when:
             others(cache.delete, "key")

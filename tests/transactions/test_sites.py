@@ -48,23 +48,11 @@ def test_a_test_case_caches_and_leaves_nothing_behind():
     assert caches["default"].get_many(["of-the-class", "key", "other"]) == {}
 
 
-def test_sessions_in_the_cache_are_stored_immediately(cache, others):
-    from django.contrib.sessions.backends.cache import SessionStore
-
-    with transaction.atomic():
-        session = SessionStore()
-        session.save()
-        # The first save adds the session, and later ones set it.
-        session["name"] = "value"
-        session.save()
-        assert others(lambda: SessionStore(session.session_key).get("name")) == "value"
-        transaction.set_rollback(True)
-    assert SessionStore(session.session_key)["name"] == "value"
-
-
 @pytest.mark.pairs(full="alias", of="key")
-@pytest.mark.parametrize("key", ["throttle_anon_127.0.0.1", "allauth:rl:login_failed:1", "axes-1"])
-def test_a_rollback_does_not_reset_the_counters_of_failed_logins(cache, others, key):
+@pytest.mark.parametrize(
+    "key", ["throttle_anon_127.0.0.1", "allauth:rl:login_failed:1", "axes-1", "django.contrib.sessions.cachex"]
+)
+def test_a_rollback_does_not_reset_sessions_and_the_counters_of_failed_logins(cache, others, key):
     with transaction.atomic():
         cache.set(key, [1])
         assert cache.get(key) == others(cache.get, key) == [1]

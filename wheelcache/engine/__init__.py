@@ -6,6 +6,7 @@
 - ``turns``: of the callers that need a value, one computes it.
 - ``codec``, ``keys``: values and keys as the core takes them.
 - ``stats``, ``figures``, ``stats_log``: what a cache counts, and the line that it logs.
+- ``failures``: the record of failures that guests make.
 - ``option_table``, ``options``: all options, with their names in each framework; their checks.
 - ``calls``: the calls of a cache for layers in front of it. ``in_memory`` is the simplest layer.
 

@@ -339,7 +339,8 @@ class NearCache:
                 stored = by_key.get(key, MISSING)
         except Exception as error:
             return self._fallback([key], error, leaves_miss).get(key, MISSING)
-        self._count_answer(key, stored)
+        if stored is not MISSING or not leaves_miss:
+            self._count_answer(key, stored)
         if stored is MISSING and self.fail_safe:
             self._engine.discard_stale(key)
         return stored
@@ -377,7 +378,9 @@ class NearCache:
         """Wait for another caller to set the missing ``key``, or look it up again in the store. Return its value, or
         MISSING if this caller must compute it."""
         stored = yield from self.leases.get(key, wait, may_wait)
-        if stored is MISSING:
+        if stored is not MISSING:
+            self._count_answer(key, MISSING)
+        else:
             # This caller may hold the lease now. Another process, or an earlier holder, may have set the key meanwhile.
             fill = self.leases.fill(key)
             stored = yield from self._read_now(read, stores, key)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from wheelcache.watch.recent_failures import MAX_LENGTH, Failure, message_of
+from wheelcache.engine.failures import MAX_LENGTH, Failure, message_of
 
 
 class Outages:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
+from wheelcache.engine.failures import Failure
 from wheelcache.engine.stats import Meter
 from wheelcache.near_cache.outages import Outages
 from wheelcache.near_cache.store_stats import CallStats, StoreStats
 from wheelcache.near_cache.trust_epoch import TrustEpoch
 from wheelcache.near_cache.written_timeouts import WrittenTimeouts
-from wheelcache.watch.recent_failures import Failure
 
 FAILURES: Final = 3
 FIRST_PAUSE: Final = 0.5

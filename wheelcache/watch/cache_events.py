@@ -6,10 +6,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from wheelcache.engine.failures import Failure
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.watch.event_log import CLEARED, LOAD_FAILED, STORE_FAILED, Event
 from wheelcache.watch.held_file import this_process
-from wheelcache.watch.recent_failures import Failure, RecentFailures
+from wheelcache.watch.recent_failures import RecentFailures
 
 
 class CacheEvents:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from wheelcache.cache import Cache, caches
+from wheelcache.engine.failures import Failure
 from wheelcache.engine.observed import ObservedCache
 from wheelcache.runtime.periodic_jobs import PeriodicJob
 from wheelcache.watch.cache_events import CacheEvents
@@ -14,7 +15,7 @@ from wheelcache.watch.event_log import MAX_EVENTS, Event, merged
 from wheelcache.watch.inquiries import Inquiries, Inspector
 from wheelcache.watch.key_samples import KeySamples
 from wheelcache.watch.publisher import Publication, publisher_of
-from wheelcache.watch.recent_failures import Failure, RecentFailures
+from wheelcache.watch.recent_failures import RecentFailures
 from wheelcache.watch.recorder import Recorder, State
 from wheelcache.watch.tables import encoded
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
 from typing import Final
 
+from wheelcache.engine.failures import MAX_LENGTH, Failure, message_of
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.watch.event_log import MAX_GROUPS
 
@@ -13,28 +13,6 @@ TYPES: Final = 8
 """The most types of exceptions that are counted separately between two calls of ``take``; others count together."""
 
 OTHERS: Final = "exceptions of other types"
-
-MAX_LENGTH: Final = 200
-"""The number of characters of a message to keep."""
-
-
-@dataclass(slots=True)
-class Failure:
-    """The failures of one type.
-
-    Attributes:
-        kind: the name of the type.
-        message: the message of one of them.
-        first, last: the times of the first and the last one, in seconds since 1970.
-        groups: the names of the groups of keys whose loads failed, in the order of their first failure.
-    """
-
-    kind: str
-    message: str
-    count: int
-    first: float
-    last: float
-    groups: list[str] = field(default_factory=list)
 
 
 class RecentFailures:
@@ -78,12 +56,3 @@ class RecentFailures:
         # Re-entrant, since the garbage collector may run a failing loader while the lock is held.
         self._lock = threading.RLock()
         self._found = {}
-
-
-def message_of(error: Exception) -> str:
-    """Return the message on one line, shortened, in characters that UTF-8 can encode: file names may have others."""
-    try:
-        message = " ".join(str(error)[: 2 * MAX_LENGTH].split())
-        return message.encode("utf-8", "backslashreplace").decode()[:MAX_LENGTH]
-    except Exception:
-        return ""

@@ -9,37 +9,18 @@ from contextlib import ExitStack
 import pytest
 
 from tests.backends.wrong_timeouts import WRONG_TIMEOUTS, refused_timeout
-from tests.near_cache.tiers import SERVERS, TIERS, WITH_ASYNC
+from tests.guests import needs
+from tests.near_cache.stores import Down
+from tests.near_cache.tiers import KINDS, TIERS
 from tests.waiting import PATIENCE, THREADS, until, until_waiting
 
-pytestmark = pytest.mark.servers
-
 NAN, INF = float("nan"), float("inf")
-
-
-@pytest.fixture(params=TIERS.values(), ids=TIERS)
-def adapter(request):
-    return request.param
-
-
-with_async = pytest.mark.parametrize("adapter", WITH_ASYNC.values(), ids=WITH_ASYNC, indirect=True)
+of_any_kind = pytest.mark.parametrize(("name", "kind"), KINDS)
 
 
 @pytest.fixture
-def make(over, adapter):
-    """Make a tier over a cache in memory that records its calls."""
-    return lambda **options: over(adapter, **options)
-
-
-# Over each kind of cache.
-
-
-@pytest.fixture(params=[(name, kind) for name, cls in TIERS.items() for kind in cls.kinds], ids=", ".join)
-def any_tier(request, over, tmp_path):
-    name, kind = request.param
-    fixture = SERVERS.get(kind)
-    place = request.getfixturevalue(fixture) if fixture else tmp_path / "files" if kind == "files" else None
-    tier = over(TIERS[name], kind, place)
+def any_tier(tier_of, name, kind):
+    tier = tier_of(name, kind)
     tier.clear()
     return tier
 
@@ -60,6 +41,7 @@ def has_copy(tier, key, value):
     return until(lambda: tier.get(key) == value and tier.key(key) in tier.copies())
 
 
+@of_any_kind
 def test_each_write_reaches_the_cache_behind_and_leaves_no_old_copy(any_tier):
     for name, (write, expected) in WRITES.items():
         any_tier.set("k", 1)
@@ -69,6 +51,7 @@ def test_each_write_reaches_the_cache_behind_and_leaves_no_old_copy(any_tier):
         assert (any_tier.get("k"), any_tier.behind.get("k")) == (expected, expected), name
 
 
+@of_any_kind
 def test_many_are_found_together_and_kept(any_tier):
     # django-redis returns None.
     assert any_tier.set_many({"a": 0, "b": [2], "c": ""}) in ([], None)
@@ -77,6 +60,7 @@ def test_many_are_found_together_and_kept(any_tier):
     assert any_tier.get_many(["none"]) == any_tier.get_many([]) == {}
 
 
+@of_any_kind
 def test_one_of_many_threads_that_miss_together_loads(any_tier, together):
     for key, value in (("list", ["value"]), ("none", None)):
         calls = []
@@ -98,7 +82,6 @@ def test_one_of_many_threads_that_miss_together_loads(any_tier, together):
 # Reading.
 
 
-@with_async
 def test_a_copy_is_read_without_the_cache_behind_and_belongs_to_its_reader(make):
     tier = make()
     tier.behind.set("k", {"list": [1]})
@@ -116,7 +99,6 @@ def test_a_copy_is_read_without_the_cache_behind_and_belongs_to_its_reader(make)
 # Writing.
 
 
-@with_async
 def test_the_cache_behind_gets_each_timeout_exactly(make):
     tier = make(jitter=0.5)
     writes = [
@@ -134,9 +116,14 @@ def test_the_cache_behind_gets_each_timeout_exactly(make):
         assert tier.noted.timeouts() == [seconds] * len(writes)
 
 
+def test_a_computed_value_whose_timeout_is_over_is_not_stored(make):
+    tier = make()
+    assert tier.load("k", lambda: 1, lambda value: 0) == 1
+    assert tier.behind.get("k") is None
+
+
 @pytest.mark.pairs(full="adapter", of="wrong")
 @pytest.mark.parametrize("wrong", WRONG_TIMEOUTS, ids=repr)
-@with_async
 def test_a_wrong_timeout_is_a_type_error_that_names_it_and_never_reaches_the_cache_behind(make, wrong):
     tier = make(fail_safe=100)
     tier.set("k", 1)
@@ -170,7 +157,6 @@ def test_a_coroutine_is_not_stored(make):
 
 @pytest.mark.pairs(full="adapter", of="write")
 @pytest.mark.parametrize(("write", "expected"), WRITES.values(), ids=WRITES)
-@with_async
 def test_a_value_is_not_kept_if_its_key_is_written_or_deleted_while_it_is_computed(make, in_thread, write, expected):
     tier = make()
 
@@ -184,50 +170,42 @@ def test_a_value_is_not_kept_if_its_key_is_written_or_deleted_while_it_is_comput
     assert tier.load("k", lambda: "new") == ("new" if expected is None else expected)
 
 
-# The cache behind fails.
-
-
-class Down(ConnectionError):
-    pass
-
-
-@with_async
-def test_with_fail_safe_old_copies_are_returned_and_writes_are_dropped(make, adapter, clock, caplog):
+def test_with_fail_safe_writes_are_dropped_and_clears_forget_what_an_outage_may_return(make, adapter, clock):
     tier = make(fail_safe=100)
     tier.set_many({"k": [1], "m": 3})
     assert tier.get_many(["k", "m"]) == {"k": [1], "m": 3}
     clock.advance(60)
     tier.noted.error = Down()
     assert tier.get("k") == tier.load("k", pytest.fail) == [1]
-    assert tier.get_many(["k", "m", "none"]) == {"k": [1], "m": 3}
-    assert (tier.has("k"), tier.has("none"), tier.get("none", "default")) == (True, False, "default")
     assert tier.load("loaded", lambda: "loaded") == "loaded"
     assert (tier.add("k2", 1), tier.delete("m"), tier.set_many({"m": 1})) == (False, False, ["m"])
-    assert tier.get("m") is None
     if adapter is TIERS["flask"]:
         assert tier.count("m") is None
     else:
         # There is no answer to make up.
         with pytest.raises(ConnectionError):
             tier.count("m")
-    clock.advance(99)
-    assert tier.get("k") == [1]
-    clock.advance(1)
-    assert tier.get("k") is None
-    tier.noted.error = None
-    clock.advance(5)
-    assert tier.get("k") == [1]
-    tier.noted.error = Down()
+    assert (tier.get("m"), tier.get("k")) == (None, [1])
     tier.clear()
     assert tier.get("k") is None
-    lines = [record.getMessage() for record in caplog.records]
-    assert sum("calling it rarely" in line for line in lines) == sum("answers again" in line for line in lines) == 1
 
 
+@of_any_kind
 def test_the_figures_tell_whether_the_cache_behind_tells_of_writes(any_tier, trackings):
     any_tier.get("k")
     store = any_tier.engine.stats().store
     assert store.trackers == store.trusted == len(trackings())
+
+
+@needs("fill_waits")
+def test_a_value_that_the_cache_behind_refuses_is_given_to_no_waiter(over, in_thread, monkeypatch):
+    tier = over(TIERS["flask"], fill_wait=60)
+    assert tier.get("k") is None
+    waiter = in_thread(tier.get, "k")
+    until_waiting()
+    monkeypatch.setattr(tier.noted, "set", lambda *args, **given: False)
+    tier.set("k", "value")
+    assert waiter.result(PATIENCE) is None
 
 
 # Redis.
@@ -250,6 +228,7 @@ redises = [
 ]
 
 
+@pytest.mark.servers
 @pytest.mark.pairs(full="name, kind", of="name, kind")
 @pytest.mark.filterwarnings("ignore::django.core.cache.CacheKeyWarning")
 @pytest.mark.parametrize(("name", "kind", "named"), redises, ids=[", ".join(each) for each in redises])

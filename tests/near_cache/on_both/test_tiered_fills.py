@@ -1,31 +1,21 @@
 """TieredCache over a store that reports no writes: values whose keys are written while they are stored."""
 
-from itertools import count
-
 import pytest
 
-from tests.near_cache.tiers import SERVERS, TIERS
+from tests.near_cache.tiers import KINDS, TIERS
 from wheelcache.near_cache.store_calls import then
 
-pytestmark = [pytest.mark.pairs(full="name, kind"), pytest.mark.servers]
+pytestmark = pytest.mark.pairs(full="name, kind")
 
-of_any_kind = pytest.mark.parametrize(
-    ("name", "kind"), [(name, kind) for name, cls in TIERS.items() for kind in cls.kinds if kind != "memory"]
-)
+of_any_kind = pytest.mark.parametrize(("name", "kind"), [each for each in KINDS if "memory" not in each.values])
 
 
 @pytest.fixture
-def pair(over, request, tmp_path):
+def pair(tier_of, request):
     """Make two tiers that act as ones in two processes."""
-    sizes = count(7)
-
-    def make(name, kind):
-        fixture = SERVERS.get(kind)
-        place = request.getfixturevalue(fixture) if fixture else tmp_path / "files"
-        return over(TIERS[name], kind, place, name=request.node.name, max_entries=next(sizes))
 
     def pair(name, kind="files"):
-        tiers = make(name, kind), make(name, kind)
+        tiers = [tier_of(name, kind, name=request.node.name, max_entries=size) for size in (7, 8)]
         tiers[0].clear()
         return tiers
 

@@ -3,34 +3,17 @@
 import pytest
 
 from tests.backends.test_tags import WAYS_TO_STORE
-from tests.near_cache.tiers import SERVERS, TIERS, WITH_ASYNC
-from tests.waiting import until
+from tests.near_cache.tiers import KINDS, TIERS, WITH_ASYNC
+from tests.waiting import PATIENCE, until
 
-pytestmark = [
-    pytest.mark.pairs(full="name, kind", of="name, kind"),
-    pytest.mark.servers,
-]
+pytestmark = pytest.mark.pairs(full="name, kind", of="name, kind")
 
-
-KINDS = [(name, kind) for name, cls in TIERS.items() for kind in cls.kinds]
 of_any_kind = pytest.mark.parametrize(("name", "kind"), KINDS)
 
 
-@pytest.fixture
-def make(over, request, tmp_path):
-    """Make a tier. All tiers of a test have the same cache behind, unless that is in memory."""
-
-    def make(name, kind, **options):
-        fixture = SERVERS.get(kind)
-        place = request.getfixturevalue(fixture) if fixture else tmp_path / "files" if kind == "files" else None
-        return over(WITH_ASYNC[name], kind, place, **options)
-
-    return make
-
-
 @of_any_kind
-def test_values_and_their_copies_leave_with_their_tags(make, name, kind):
-    tier = make(name, kind)
+def test_values_and_their_copies_leave_with_their_tags(tier_of, name, kind):
+    tier = tier_of(name, kind)
     tier.clear()
     for store in WAYS_TO_STORE.values():
         store(tier.backend, "k", ("user:7", "größe " * 100))
@@ -46,8 +29,8 @@ def test_values_and_their_copies_leave_with_their_tags(make, name, kind):
 
 
 @of_any_kind
-def test_a_number_whose_tag_was_dropped_is_missing(make, name, kind):
-    tier = make(name, kind)
+def test_a_number_whose_tag_was_dropped_is_missing(tier_of, name, kind):
+    tier = tier_of(name, kind)
     tier.clear()
     tier.backend.set("k", 7, tags=["a"])
     tier.backend.delete_tags("a")
@@ -74,9 +57,9 @@ def hidden(key, key_prefix, version):
 
 
 @fills
-@pytest.mark.parametrize(("name", "kind"), [each for each in KINDS if each[1] != "memory"])
-def test_a_value_that_was_computed_before_a_drop_by_a_process_that_reports_nothing_is_not_kept(make, name, kind, fill):
-    tier, other = (make(name, kind) for _ in range(2))
+@pytest.mark.parametrize(("name", "kind"), [each for each in KINDS if "memory" not in each.values])
+def test_a_value_that_was_computed_before_an_unreported_drop_is_not_kept(tier_of, name, kind, fill):
+    tier, other = (tier_of(name, kind) for _ in range(2))
     tier.clear()
     tier.backend.set("made", 1, tags=["a"])
     assert tier.get("k") is None
@@ -88,9 +71,39 @@ def test_a_value_that_was_computed_before_a_drop_by_a_process_that_reports_nothi
     assert until(lambda: (fill(tier), tier.get("k"))[1] == "old")
 
 
+def test_a_value_of_several_misses_is_as_old_as_the_first_one(make, in_thread):
+    backend = make().backend
+    backend.get("first")
+    in_thread(backend.delete_tags, "a").result(PATIENCE)
+    backend.get("second")
+    backend.set_many({"second": "old", "first": "old"}, tags=["a"])
+    assert (backend.get("first"), backend.get("second")) == (None, None)
+
+
+def test_a_value_that_is_set_after_get_many_has_found_its_key_is_kept(make, in_thread):
+    tier = make()
+    assert tier.get("k") is None
+    tier.behind.set("k", 1)
+    assert tier.get_many(["k"]) == {"k": 1}
+    in_thread(tier.backend.delete_tags, "a").result(PATIENCE)
+    tier.backend.set("k", "new", tags=["a"])
+    assert tier.get("k") == "new"
+
+
+@pytest.mark.parametrize("adapter", TIERS.values(), ids=TIERS, indirect=True)
+def test_a_token_that_the_cache_behind_refuses_to_replace_is_deleted(make, monkeypatch):
+    tier = make()
+    tier.backend.set("k", 1, tags=["a"])
+    monkeypatch.setattr(tier.noted, "set", lambda *args: False)
+    monkeypatch.setattr(tier.noted, "set_many", lambda self, tokens, *args: [*tokens])
+    tier.backend.delete_tags("a")
+    monkeypatch.undo()
+    assert tier.get("k") is None
+
+
 @pytest.mark.parametrize("name", WITH_ASYNC)
-def test_a_load_that_another_process_overtakes_is_not_kept_anywhere(make, name, clock):
-    tier, other = (make(name, "files") for _ in range(2))
+def test_a_load_that_another_process_overtakes_is_not_kept_anywhere(tier_of, name, clock):
+    tier, other = (tier_of(name) for _ in range(2))
 
     def compute():
         other.backend.delete_tags("a")
@@ -106,12 +119,16 @@ def test_a_load_that_another_process_overtakes_is_not_kept_anywhere(make, name, 
     assert tier.get("k") is None
 
 
-REPORTED = [(*each, {}) for each in KINDS if "redis" in each[1]] + [("django", "redis", {"KEY_FUNCTION": hidden})]
+REPORTED = [
+    *((*each.values, {}) for each in KINDS if "redis" in each.values[1]),
+    ("django", "redis", {"KEY_FUNCTION": hidden}),
+]
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize(("name", "kind", "behind"), REPORTED)
-def test_redis_reports_a_drop_to_all_processes_whatever_the_key_function(make, name, kind, behind):
-    tier, other = (make(name, kind, behind=behind) for _ in range(2))
+def test_redis_reports_a_drop_to_all_processes_whatever_the_key_function(tier_of, name, kind, behind):
+    tier, other = (tier_of(name, kind, behind=behind) for _ in range(2))
 
     def is_copied(number):
         # Again and again: Redis may report a drop only after the next miss, whose value is then not kept.
@@ -127,8 +144,8 @@ def test_redis_reports_a_drop_to_all_processes_whatever_the_key_function(make, n
 
 @pytest.mark.filterwarnings("ignore::django.core.cache.CacheKeyWarning")
 @pytest.mark.parametrize("version", [None, 2])
-def test_a_tag_applies_to_all_versions(make, version):
-    tier = make("django", "memory")
+def test_a_tag_applies_to_all_versions(tier_of, version):
+    tier = tier_of("django", "memory")
     tier.backend.set("k", 1, version=3, tags=["a"])
     tier.backend.set("with a space", 1, version=version, tags=["a"])
     tier.backend.delete_tags("a")

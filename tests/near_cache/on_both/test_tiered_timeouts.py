@@ -8,25 +8,12 @@ from contextlib import suppress
 import pytest
 
 from tests.backends.adapter import DEFAULT
+from tests.near_cache.stores import Down
 from tests.near_cache.tiers import TIERS, WITH_ASYNC
 from wheelcache.errors import MissingKey
 from wheelcache.near_cache.written_timeouts import SLACK
 
-pytestmark = [pytest.mark.pairs(full="adapter"), pytest.mark.servers]
-
-
-class Down(ConnectionError):
-    pass
-
-
-@pytest.fixture(params=WITH_ASYNC.values(), ids=WITH_ASYNC)
-def adapter(request):
-    return request.param
-
-
-@pytest.fixture
-def make(over, adapter):
-    return lambda **options: over(adapter, **options)
+pytestmark = pytest.mark.pairs(full="adapter")
 
 
 WRITES = {

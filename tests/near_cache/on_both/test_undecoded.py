@@ -1,19 +1,17 @@
 """A value that cannot be decoded is deleted from the store, whose client raises the errors."""
 
+from functools import partial
+
 import pytest
 
 from tests.backends.undecoded import CALLS, ERRORS, Moved, load_while_three_wait
-from tests.near_cache.tiers import SERVERS, WITH_ASYNC
+from tests.near_cache.tiers import WITH_ASYNC
 from wheelcache.near_cache import store_tags
 
 
-@pytest.fixture(params=WITH_ASYNC.values(), ids=WITH_ASYNC)
-def tier(request, over, tmp_path):
-    def make(kind, **options):
-        place = request.getfixturevalue(SERVERS[kind]) if kind in SERVERS else tmp_path / "files"
-        return over(request.param, kind, place, **options)
-
-    return make
+@pytest.fixture(params=WITH_ASYNC)
+def tier(request, tier_of):
+    return partial(tier_of, request.param)
 
 
 @pytest.mark.pairs(full="call")

@@ -24,7 +24,10 @@ def test_an_option_beside_options_is_a_warning_that_names_it_and_its_alias(optio
     assert_warns_beside_options("front", option, {"default": LOCMEM, "redis": REDIS, "front": tiered()})
 
 
-@pytest.mark.parametrize("redis", [LOCMEM, {**REDIS, "LOCATION": ["redis://127.0.0.1:1", "redis://127.0.0.1:2"]}])
+REPLICAS = {**REDIS, "LOCATION": ["redis://127.0.0.1:1", "redis://127.0.0.1:2"]}
+
+
+@pytest.mark.parametrize("redis", [LOCMEM, REPLICAS, {**REPLICAS, "BACKEND": "django_redis.cache.RedisCache"}])
 def test_a_tiered_cache_that_nothing_tells_of_writes_is_a_warning_that_says_how_old_it_may_be(redis):
     """Replicas send no notifications."""
     (warning,) = warnings_for(default=LOCMEM, redis=redis, front=tiered(L1_TIMEOUT=7.5))

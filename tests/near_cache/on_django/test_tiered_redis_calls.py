@@ -22,19 +22,6 @@ def copied(tier, *keys):
     assert until(lambda: len(tier.backend.get_many(keys)) == len(keys) and tier.copies() == made)
 
 
-def test_the_time_left_is_that_in_redis(front, call):
-    cache = front.backend
-    copied(front, "key")
-    client = front.client()
-    client.pexpire("site:1:key", 5200)
-    for unit in ("ttl", "pttl"):
-        before = getattr(client, unit)("site:1:key")
-        left = call(cache, unit, "key")
-        after = getattr(client, unit)("site:1:key")
-        assert 0 < after <= left <= before
-    assert call(cache, "ttl", "none") == 0
-
-
 @pytest.mark.pairs(full="call", of="call")
 @pytest.mark.parametrize(
     ("name", "given"), [("expire", (50,)), ("pexpire", (50_000,)), ("expire_at", (None,)), ("persist", ())]
@@ -86,26 +73,9 @@ def test_set_returns_whether_redis_has_the_value_also_with_xx(front, call):
     assert call(cache, "set", "key", 1, 0) is False
 
 
-def test_nx_and_a_count_of_a_missing_key_go_to_redis(front, call):
-    cache = front.backend
-    assert call(cache, "set", "key", 1, nx=True) is True
-    assert call(cache, "set", "key", 2, nx=True) is False
-    assert front.behind.get("key") == cache.get("key") == 1
-    assert call(cache, "incr", "n", 3, ignore_key_check=True) == 3
-    assert cache.get("n") == 3
-
-
 def test_a_lock_is_held_in_redis(front):
     with front.backend.lock("name", timeout=10) as lock:
         assert front.client().exists("site:1:name")
         assert not front.behind.backend.lock("name").acquire(blocking=False)
         assert lock.owned()
     assert not front.client().exists("site:1:name")
-
-
-def test_an_outage_with_fail_safe_looks_like_an_empty_cache(tier, own_redis):
-    front = tier("django-redis", own_redis, fail_safe=300)
-    copied(front, "key")
-    own_redis.kill()
-    cache = front.backend
-    assert (cache.ttl("key"), cache.keys("*"), cache.delete_pattern("*")) == (0, [], 0)

@@ -8,6 +8,7 @@ import cachelib
 import flask
 import flask_caching
 import pytest
+import redis
 
 from tests.engines import noted
 from tests.flask_backend.conftest import JSONSerializer
@@ -15,7 +16,7 @@ from tests.near_cache.tiers import NotingSimpleCache, TierOnFlask, made_tiers
 from wheelcache.flask_backend import TieredCache
 from wheelcache.near_cache.redis_tracking import client_of
 
-pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("trackings")]
+pytestmark = pytest.mark.usefixtures("trackings")
 
 BACKEND = "wheelcache.flask_backend.TieredCache"
 
@@ -101,6 +102,7 @@ def test_the_default_timeout_is_the_second_levels_unless_given(over):
 # A Redis behind it.
 
 
+@pytest.mark.servers
 def test_a_prefix_that_is_called_is_asked_at_each_call(over, empty_redis):
     now = ["one:"]
     tier = over("redis", empty_redis, behind={"CACHE_KEY_PREFIX": lambda: now[0]})
@@ -112,6 +114,7 @@ def test_a_prefix_that_is_called_is_asked_at_each_call(over, empty_redis):
     assert tier.get("key") == 1
 
 
+@pytest.mark.servers
 def test_the_serializer_is_that_of_both_levels(over, empty_redis):
     tier = over("redis", empty_redis)
     tier.backend.serializer = JSONSerializer()
@@ -127,25 +130,19 @@ def test_the_serializer_is_that_of_both_levels(over, empty_redis):
 # Sources of invalidations.
 
 
-def _redis(node):
-    return cachelib.RedisCache(node.client())
-
-
-def _redis_with_replicas(node):
-    cache = cachelib.RedisCache(node.client())
-    cache._read_client = node.client()
+def redis_cache(**attributes):
+    cache = cachelib.RedisCache(redis.Redis(port=1))
+    vars(cache).update(attributes)
     return cache
 
 
-TELLING = {_redis: True, _redis_with_replicas: False, lambda _: None: False}
+SOURCES = [(redis_cache, True), (lambda: redis_cache(_read_client=redis.Redis(port=1)), False), (lambda: None, False)]
 
 
-@pytest.mark.parametrize(("second", "tells"), TELLING.items())
-def test_a_second_level_that_does_not_tell_of_writes_is_logged_once_with_the_age_of_copies(
-    make, caplog, empty_redis, second, tells
-):
+@pytest.mark.parametrize(("second", "tells"), SOURCES, ids=["Redis", "replicas", "memory"])
+def test_a_second_level_that_does_not_tell_of_writes_is_logged_once_with_the_age_of_copies(make, caplog, second, tells):
     """Replicas are not trusted to tell: the primary reports a write before they have it."""
-    make(second(empty_redis), name="told", l1_timeout=7)
+    make(second(), name="told", l1_timeout=7)
     lines = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert len(lines) == (not tells)
     assert all("'told'" in line and "7 s old" in line for line in lines)
@@ -154,6 +151,7 @@ def test_a_second_level_that_does_not_tell_of_writes_is_logged_once_with_the_age
 # Settings.
 
 
+@pytest.mark.servers
 def test_the_second_level_is_made_by_flask_caching_of_the_settings_of_the_app(make_app, empty_redis):
     url = f"redis://{empty_redis.host}:{empty_redis.port}/1"
     app, cache, backend = make_app("RedisCache", CACHE_REDIS_URL=url, CACHE_KEY_PREFIX="p:")
@@ -209,9 +207,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("option", "wrong", "takes"), WRONG, ids=[f"{name}={wrong!r:.20}" for name, wrong, _ in WRONG])
-def test_a_wrong_option_is_an_error_at_init_app_that_names_it_its_cache_and_what_it_takes(
-    make_app, option, wrong, takes
-):
+def test_a_wrong_option_is_an_error_at_init_app_that_names_it_and_what_it_takes(make_app, option, wrong, takes):
     with pytest.raises((TypeError, ValueError), match="Wrong setting of the cache 'shop': ") as refused:
         make_app(options={option: wrong})
     for part in (option, takes, repr(wrong)):

@@ -81,16 +81,6 @@ def remove(db):
     db.session.remove()
 
 
-def test_a_value_is_visible_in_its_transaction_and_to_others_after_the_commit(db, cache, others):
-    begin(db)
-    cache.set("key", ["value"])
-    assert cache.get("key") == ["value"]
-    assert cache.has("key")
-    assert others(cache.get, "key") is None
-    db.session.commit()
-    assert cache.get("key") == others(cache.get, "key") == ["value"]
-
-
 @pytest.mark.parametrize("end", [roll_back, remove])
 def test_nothing_remains_of_a_transaction_that_was_rolled_back(db, cache, others, end):
     cache.set("old", 1)
@@ -142,15 +132,16 @@ def test_a_value_that_is_computed_in_a_transaction_is_shared_at_its_commit(db, c
     assert compute("a") == others(compute, "a") == 3
 
 
-def test_add_and_inc_reach_others_at_once_also_if_the_transaction_has_deleted_the_key(db, cache, others):
-    cache.set_many({"added": 7, "count": 7})
+@pytest.mark.parametrize("site", ["WheelCache"], indirect=True)
+def test_a_value_whose_tag_others_dropped_while_it_was_computed_replaces_their_entry_by_nothing(db, cache, others):
     begin(db)
-    cache.delete_many("added", "count")
-    assert cache.add("added", 1)
-    assert cache.cache.inc("count") == 1
-    assert cache.get_many("added", "count") == others(cache.get_many, "added", "count") == [1, 1]
+    begun = cache.cache.begin(("tag",))
+    others(cache.cache.delete_tags, "tag")
+    others(cache.set, "key", "theirs")
+    cache.cache.keep("key", "old", 60, begun)
+    assert cache.get("key") is None
     db.session.commit()
-    assert others(cache.get_many, "added", "count") == [1, 1]
+    assert others(cache.get, "key") is None
 
 
 def test_deletes_are_applied_if_the_outcome_of_the_commit_is_unknown(db, cache, others):
