@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from tests.pages.site import STALE, AsgiSite, Response, WsgiSite, answering, go_on, leaving_client, settle
+from tests.pages.site import STALE, AsgiSite, Response, WsgiSite, answering, go_on, leaving_client, maker, settle
 from tests.waiting import PATIENCE, join, start, until
 from wheelcache.pages import pages
 
@@ -27,12 +27,11 @@ class SlowSite(AsgiSite):
         self.may_answer = asyncio.Event()
         self.headers = USUAL
         self.bodies = [b"page"]
-        self.received = []
         self.after = None
 
     async def application(self, scope, receive, send):
         self.requests.append(scope)
-        self.received.append(await receive())
+        await receive()
         await self.may_answer.wait()
         await send({"type": "http.response.start", "status": 200, "headers": self.headers})
         for number, body in enumerate(self.bodies):
@@ -49,10 +48,13 @@ class SlowSite(AsgiSite):
 
 
 @pytest.fixture
-def site(clock, closed):
-    site = SlowSite(clock)
-    closed(site.cache.cache)
-    return site
+def make_slow(clock, closed):
+    return maker(SlowSite, clock, closed)
+
+
+@pytest.fixture
+def site(make_slow):
+    return make_slow()
 
 
 @pytest.mark.parametrize("headers", [{"authorization": "Basic YTpi"}, {"cache-control": "no-store"}])
@@ -121,14 +123,13 @@ async def test_a_client_that_disconnects_does_not_end_a_run_for_which_others_wai
         raise OSError("the client has disconnected")
 
     async def application(scope, receive, send):
-        site.requests.append(scope)
         listening = asyncio.ensure_future(receive())
-        answering = asyncio.ensure_future(site.may_answer.wait())
-        await asyncio.wait([listening, answering], return_when="FIRST_COMPLETED")
+        await site.application(scope, request, send)
         assert not listening.done()
-        await send({"type": "http.response.start", "status": 200, "headers": USUAL})
-        await send({"type": "http.response.body", "body": b"page"})
         listening.cancel()
+
+    async def request():
+        return {"type": "http.request"}
 
     app = site.cache.asgi(application)
     leader = asyncio.ensure_future(app(site.scope("GET", "/", "", [("Host", "example.com")]), receive, send))
@@ -157,6 +158,19 @@ async def test_a_client_that_disconnects_ends_a_run_whose_page_is_not_stored(sit
         """Send nothing."""
 
     await site.cache.asgi(events)(site.scope("GET", "/", "", [("host", "example.com")]), receive, send)
+
+
+async def test_a_request_gets_the_stale_page_while_the_application_is_slow(make_slow, clock):
+    site = make_slow(serve_stale_after=0.01, fail_safe=600)
+    site.may_answer.set()
+    await asyncio.gather(*await site.begin(1))
+    site.may_answer.clear()
+    clock.advance(61)
+    (client,) = await site.begin(1)
+    assert ((await client).detail, site.runs) == ("hit; ttl=-1; detail=slow", 2)
+    site.may_answer.set()
+    await go_on()
+    assert (await (await site.begin(1))[0]).detail == "hit; ttl=60"
 
 
 async def test_beyond_the_most_runs_no_request_waits(site, monkeypatch):
@@ -224,8 +238,7 @@ def test_two_threads_renew_pages_for_which_64_renewals_wait_at_most(wsgi, clock,
 
 
 def test_an_application_that_requests_its_own_page_does_not_wait_for_itself(clock, closed):
-    site = WsgiSite(clock, wait=100 * PATIENCE)
-    closed(site.cache.cache)
+    site = maker(WsgiSite, clock, closed)(wait=100 * PATIENCE)
     site.respond = lambda request: Response(
         b"inner" if site.runs > 1 else b"outer, " + site.get_unchecked().body,
     )
