@@ -1,7 +1,7 @@
 """A site behind an HTTPCache, for tests that hold for both drivers."""
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
+from collections import namedtuple
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from urllib.parse import unquote, unquote_to_bytes
@@ -44,15 +44,8 @@ class Response:
         return self.headers.get("cache-status", "").partition("; ")[2]
 
 
-@dataclass
-class Request:
-    """A request, as the application sees it."""
-
-    method: str
-    path: str
-    query: str
-    headers: dict
-    notes: object
+Request = namedtuple("Request", "method path query headers notes")
+"""A request, as the application sees it."""
 
 
 def answering(headers=USUAL, body=b"page", status=200, *, notes=lambda notes: None):
@@ -169,11 +162,6 @@ class WsgiSite(Site):
         """Make a ``get`` without the validator."""
         return answer_of(self.cache.wsgi(self.application), self.environ(*self.parts(*args, **how)))
 
-    def get_together(self, requests):
-        """Make requests, pairs of target and headers, in eight threads. The answers in their order."""
-        with ThreadPoolExecutor(8) as pool:
-            return list(pool.map(lambda request: self.get_unchecked(*request), requests))
-
 
 def answer_of(app, environ):
     answer = []
@@ -272,18 +260,6 @@ class AsgiSite(Site):
     def get_unchecked(self, *args, **how):
         return self.get(*args, **how)
 
-    def get_together(self, requests):
-        """Make requests, pairs of target and headers, in tasks, of which 100 run together."""
-
-        async def main():
-            answers = []
-            for first in range(0, len(requests), 100):
-                together = [self.ask_async(*self.parts(*each)) for each in requests[first : first + 100]]
-                answers += await asyncio.gather(*together)
-            return answers
-
-        return asyncio.run(main())
-
 
 async def go_on():
     """Let all tasks go on until they wait."""
@@ -307,17 +283,6 @@ def running_loop():
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
-
-
-def leaving_client():
-    """Return an event, and the ``receive`` of an ASGI client that disconnects when the event is set."""
-    gone = asyncio.Event()
-
-    async def receive():
-        await gone.wait()
-        return {"type": "http.disconnect"}
-
-    return gone, receive
 
 
 def maker(site_class, clock, closed):

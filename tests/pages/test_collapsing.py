@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from tests.pages.site import STALE, AsgiSite, Response, WsgiSite, answering, go_on, leaving_client, maker, settle
+from tests.pages.site import STALE, AsgiSite, Response, WsgiSite, answering, go_on, maker, settle
 from tests.waiting import PATIENCE, join, start, until
 from wheelcache.pages import pages
 
@@ -114,6 +114,17 @@ async def test_if_the_leading_request_is_cancelled_one_other_runs_the_applicatio
     site.may_answer.set()
     answers = await asyncio.gather(*clients[2:])
     assert ({answer.body for answer in answers}, site.runs) == ({b"page"}, 2)
+
+
+def leaving_client():
+    """Return an event, and the ``receive`` of a client that disconnects when the event is set."""
+    gone = asyncio.Event()
+
+    async def receive():
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    return gone, receive
 
 
 async def test_a_client_that_disconnects_does_not_end_a_run_for_which_others_wait(site):

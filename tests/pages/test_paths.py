@@ -126,30 +126,20 @@ def test_each_reason_of_the_package_is_explained_with_its_detail():
 # The figures of a site.
 
 
-@pytest.fixture
-def worker(make_site, clock, tmp_path):
-    """Return a function that makes a worker, and one that returns the published figures."""
-
+@needs("watch")
+def test_the_paths_of_all_workers_are_added_also_after_their_end(make_site, clock, tmp_path):
     def published():
         clock.advance(INTERVAL)
-        return only(tmp_path / "figures").stats.pages
+        return only(tmp_path).stats.pages
 
-    def worker():
-        site = make_site(figures_dir=tmp_path / "figures")
+    sites = [make_site(figures_dir=tmp_path) for _ in range(2)]
+    for site in sites:
         site.get()
-        return site, site.cache.pages.figures
-
-    return worker, published
-
-
-@needs("watch")
-def test_the_paths_of_all_workers_are_added_also_after_their_end(worker):
-    worker, published = worker
-    (site, one), (_, two) = worker(), worker()
+    one, two = (site.cache.pages.figures for site in sites)
     refuse(one, "private", a=3, b=1)
     refuse(two, "private", a=2, c=4)
     assert published().not_stored_paths == {"private": {"/a": 5, "/c": 4, "/b": 1}}
-    site.cache.cache.close()
+    sites[0].cache.cache.close()
     refuse(two, "private", c=7)
     refuse(two, "made up", d=1)
     two.variants_full("/a", "user-agent")

@@ -5,7 +5,7 @@ from itertools import count
 import pytest
 
 from tests.pages.site import Response, answering
-from wheelcache.pages import HTTPCache, bypass, ttl, without_cookies
+from wheelcache.pages import bypass, ttl, without_cookies
 
 numbers = count()
 
@@ -146,21 +146,3 @@ def test_another_cookie_that_the_page_sets_keeps_it_out(make_site):
     site.respond = answering({"cache-control": "max-age=60", "set-cookie": "historyx=1"})
     answer = site.get(PAGE)
     assert (answer.detail, answer["set-cookie"]) == ('fwd=miss; detail="sets cookie historyx"', "historyx=1")
-
-
-@pytest.mark.parametrize(
-    ("call", "error", "message"),
-    [
-        (lambda: ttl(60, cookies="theme"), TypeError, r"cookies in ttl\(\) must be a list of names"),
-        (lambda: ttl(60, cookies=[5]), TypeError, r"cookies in ttl\(\) must be a list"),
-        *((lambda names=names: without_cookies(*names), ValueError, "without_cookies") for names in ((), ("a b",))),
-        (lambda: without_cookies(5), TypeError, "without_cookies"),
-        (
-            lambda: HTTPCache(rules=[("/*", without_cookies("a", "sid"))], session_cookies=["sid"]),
-            *(ValueError, "rules must not name the cookie of a session: 'sid'"),
-        ),
-    ],
-)
-def test_wrong_names_of_cookies_are_named(call, error, message):
-    with pytest.raises(error, match=message):
-        call()
