@@ -78,9 +78,9 @@ class Site:
         requests: those that the application has seen.
     """
 
-    def __init__(self, clock, *, has_companion=False, **options):
+    def __init__(self, clock, *, has_companion=False, tokens=None, **options):
         self.clock = clock
-        self.cache = PageCache(Options(**options), site_on(clock, has_companion=has_companion))
+        self.cache = PageCache(Options(**options), site_on(clock, has_companion=has_companion, tokens=tokens))
         self.requests = []
         self.respond = answering()
 

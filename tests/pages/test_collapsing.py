@@ -57,8 +57,23 @@ def site(make_slow):
     return make_slow()
 
 
-@pytest.mark.parametrize("headers", [{"authorization": "Basic YTpi"}, {"cache-control": "no-store"}])
-async def test_no_request_waits_for_one_whose_response_may_not_be_storable_nor_the_other_way_round(site, headers):
+class NoSecrets:
+    """Tokens of a framework that finds no secret in any cookie, and makes a new one."""
+
+    cookie = b"token"
+
+    def secret(self, cookies):
+        return ""
+
+    def refused(self, body, *, is_compressed):
+        """Return None: no body has a token."""
+
+
+@pytest.mark.parametrize(
+    "headers", [{"authorization": "Basic YTpi"}, {"cache-control": "no-store"}, {"cookie": "token=malformed"}]
+)
+async def test_no_request_waits_for_one_whose_response_may_not_be_storable_nor_the_other_way_round(make_slow, headers):
+    site = make_slow(tokens=NoSecrets())
     clients = [*await site.begin(2, "/", headers), *await site.begin(1), *await site.begin(1, "/", headers)]
     assert site.runs == 4
     site.may_answer.set()

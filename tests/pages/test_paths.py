@@ -105,11 +105,12 @@ def test_a_page_with_too_many_variants_names_the_header_that_has_them(site):
     assert stats.not_stored == {}
 
 
-def test_a_child_of_a_fork_begins_its_own_paths():
+def test_a_child_of_a_fork_begins_its_own_paths_and_owes_no_bytes_to_the_clients_of_its_parent():
     figures = Figures()
     refuse(figures, "status", a=100)
+    figures.unsent = 5
     figures.after_fork_in_child()
-    assert (figures.stats().not_stored_paths, figures.unpublished_paths()) == ({}, [])
+    assert (figures.stats().not_stored_paths, figures.unpublished_paths(), figures.weight) == ({}, [], 0)
 
 
 def test_each_reason_of_the_package_is_explained_with_its_detail():

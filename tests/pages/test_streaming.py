@@ -177,11 +177,11 @@ START = {"type": "http.response.start", "status": 200, "headers": [(b"cache-cont
 BODY = {"type": "http.response.body", "body": b"a"}
 
 
-def send_through(site, messages, body=b"", **scope):
+def send_through(site, messages, body=b"", *, more_body=False):
     """Send the messages of an application through the cache. Return the messages that the client received.
 
     Args:
-        body: that of the request, which the application reads.
+        body, more_body: of the message of the request that the application reads.
     """
     received = []
 
@@ -191,13 +191,13 @@ def send_through(site, messages, body=b"", **scope):
             await send(message)
 
     async def receive():
-        return {"type": "http.request", "body": body, "more_body": False}
+        return {"type": "http.request", "body": body, "more_body": more_body}
 
     async def send(message):
         received.append(message)
 
-    full = {**site.scope("GET", "/", "", [("host", "example.com")]), **scope}
-    asyncio.run(site.cache.asgi(application)(full, receive, send))
+    scope = site.scope("GET", "/", "", [("host", "example.com")])
+    asyncio.run(site.cache.asgi(application)(scope, receive, send))
     return received
 
 
@@ -265,8 +265,9 @@ def test_headers_may_be_an_iterator(asgi, name):
     assert (b"content-type", b"a/b") in received[0]["headers"]
 
 
-def test_a_page_is_not_stored_if_the_application_has_read_a_body_that_no_header_announces(asgi):
-    received = send_through(asgi, [START, BODY], b"evil")
+@pytest.mark.parametrize("message", [{"body": b"evil"}, {"more_body": True}])
+def test_a_page_is_not_stored_if_the_application_has_read_a_body_that_no_header_announces(asgi, message):
+    received = send_through(asgi, [START, BODY], **message)
     assert asgi.stats().not_stored == {"body": 1}
     status = dict(received[0]["headers"])[b"cache-status"]
     assert status == b'wheelcache; fwd=miss; detail="request with a body"'
