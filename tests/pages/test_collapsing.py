@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from tests.pages.site import STALE, AsgiSite, Response, WsgiSite, answering, go_on, maker, settle
+from tests.pages.site import STALE, AsgiSite, Response, WsgiSite, answer_of, answering, go_on, maker, settle
 from tests.waiting import PATIENCE, join, start, until
 from wheelcache.pages import pages
 
@@ -227,9 +227,7 @@ def test_the_renewal_of_a_thread_has_a_clean_environ_and_closes_its_response(wsg
     for _ in range(2):
         environ = wsgi.environ("GET", "/", "a=b", [("Host", "example.com"), ("Cookie", "a=b")], b"")
         environ |= {"gunicorn.socket": object(), "wsgi.early_hints": object()}
-        iterable = app(environ, lambda *response: None)
-        assert b"".join(iterable) == b"page"
-        getattr(iterable, "close", list)()
+        assert answer_of(app, environ).body == b"page"
         clock.advance(60)
     assert until(lambda: len(closed) == 2)
     renewal = environs[1]

@@ -10,7 +10,8 @@ from wheelcache.pages.blanks import Blanked, for_one_visitor
 from wheelcache.pages.csrf_tokens import MOST_PLACES, MOST_TOKENS, PIECE, Issued, IssuedTokens
 
 SECRET = "abcdefgh" * 4
-TOKEN = ("0123456789ABCDEFGHIJKLMNOPQRSTUV" + "wxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01").encode()
+TOKEN = ("jklmnoJKLMNOzZ0" * 5)[:64].encode()
+"""Each eight characters have a letter in hexadecimal."""
 
 
 def blanked(body, *, tokens=(TOKEN,), sent=SECRET, status=200, meta=(), asked=None, most=10**6, **headers):
