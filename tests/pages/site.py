@@ -203,7 +203,9 @@ class AsgiSite(Site):
         assert message["type"] == "http.request"
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         response = self.run(
-            Request(scope["method"], scope["path"], scope["query_string"].decode(), headers, scope.get(NOTES_KEY))
+            Request(
+                scope["method"], scope["path"], scope.get("query_string", b"").decode(), headers, scope.get(NOTES_KEY)
+            )
         )
         fields = [(b"content-type", b"text/plain")]
         fields += [(name.encode(), value.encode("latin-1")) for name, value in response.headers.items()]

@@ -61,11 +61,7 @@ def test_a_header_with_a_control_character_selects_no_stored_page(make_site):
     """Frameworks differ in where such a header ends, also in the cookies after the character."""
     site = make_site(cookies=["theme"])
     site.respond = answering({**USUAL, "vary": "Cookie"})
-    for _ in range(2):
-        site.get(headers={"cookie": "theme=dark; other=1"})
-    assert site.runs == 1
-    site.get_unchecked("/", {"cookie": "theme=dark; other=\x01"})
-    assert site.runs == 2
+    assert site.found(*({"cookie": f"theme=dark; other={value}"} for value in "12\x01")) == ["fwd", "hit", "fwd"]
 
 
 @pytest.mark.parametrize("length", [4096, 4097])

@@ -242,23 +242,6 @@ def test_other_protocols_pass_through_untouched(asgi, kind):
     assert calls == [arguments]
 
 
-def test_a_scope_may_lack_all_that_is_optional(asgi):
-    scope = {"type": "http", "method": "GET", "path": "/\u0101", "headers": [(b"host", b"a")]}
-    runs = []
-
-    async def application(scope, receive, send):
-        runs.append(scope)
-        await send(START)
-        await send(BODY)
-
-    async def nothing(*message):
-        return {"type": "http.request"}
-
-    for _ in range(2):
-        asyncio.run(asgi.cache.asgi(application)(dict(scope), nothing, nothing))
-    assert len(runs) == 1
-
-
 @pytest.mark.parametrize("name", [b"Content-Type", b"content-type"])
 def test_headers_may_be_an_iterator(asgi, name):
     received = send_through(asgi, [{**START, "headers": iter([(name, b"a/b")])}, BODY])
