@@ -124,15 +124,8 @@ class WsgiSite(Site):
             for name, value in environ.items()
             if name.startswith("HTTP_") or name == "CONTENT_TYPE"
         }
-        response = self.run(
-            Request(
-                environ["REQUEST_METHOD"],
-                environ.get("PATH_INFO", ""),
-                environ["QUERY_STRING"],
-                headers,
-                environ.get(NOTES_KEY),
-            )
-        )
+        method, path, query = (environ.get(name, "") for name in ("REQUEST_METHOD", "PATH_INFO", "QUERY_STRING"))
+        response = self.run(Request(method, path, query, headers, environ.get(NOTES_KEY)))
         content_type = [] if response.status == 304 else [("Content-Type", "text/plain")]
         start_response(f"{response.status} Status", [*content_type, *response.headers.items()])
         return [response.body]
@@ -202,11 +195,8 @@ class AsgiSite(Site):
         message = await receive()
         assert message["type"] == "http.request"
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        response = self.run(
-            Request(
-                scope["method"], scope["path"], scope.get("query_string", b"").decode(), headers, scope.get(NOTES_KEY)
-            )
-        )
+        query = scope.get("query_string", b"").decode()
+        response = self.run(Request(scope["method"], scope["path"], query, headers, scope.get(NOTES_KEY)))
         fields = [(b"content-type", b"text/plain")]
         fields += [(name.encode(), value.encode("latin-1")) for name, value in response.headers.items()]
         await send({"type": "http.response.start", "status": response.status, "headers": fields})

@@ -84,12 +84,12 @@ def test_a_response_that_must_not_be_stored_is_counted_with_its_reason(site, hea
     assert (site.stats().not_stored, site.stats().stored) == ({reason: 1}, 0)
 
 
-@pytest.mark.parametrize("status", [204, 301, 404, 500])
+@pytest.mark.parametrize("status", [204, 205, 301, 404, 410, 500])
 def test_a_response_of_another_status_is_stored_with_a_lifetime(site, status):
     site.respond = answering(status=status, body=b"")
     assert [(site.get_unchecked().status, site.runs) for _ in range(2)] == [(status, 1)] * 2
     # A response without a body has no length.
-    assert ("content-length" in site.get_unchecked().headers) == (status != 204)
+    assert ("content-length" in site.get_unchecked().headers) == (status not in (204, 205))
 
 
 def test_a_page_from_another_cache_has_aged_while_the_application_fetched_it(site, clock):

@@ -69,13 +69,11 @@ def test_no_part_of_a_key_flows_into_another(length):
     "strange",
     [
         {"method": "get"},
-        {"method": "Get"},
         {"host": ""},
         {"host": "example.com, evil.example"},
         {"headers": [("host", "evil.example")]},
         {"body": b"x=1"},
         {"headers": {"transfer-encoding": "chunked"}},
-        {"headers": {"transfer-encoding": "chunked", "content-length": "3"}},
         {"headers": {"upgrade": "h2c"}},
         {"headers": {"expect": "100-continue"}},
         {"headers": {"if-match": '"a"'}},
