@@ -8,7 +8,7 @@ import pytest
 
 from tests.pages.site import STALE, AsgiSite, Response, WsgiSite, answer_of, answering, go_on, maker, settle
 from tests.waiting import PATIENCE, join, start, until
-from wheelcache.pages import pages
+from wheelcache.pages import asgi, pages
 
 USUAL = [(b"cache-control", b"max-age=60")]
 
@@ -209,6 +209,24 @@ async def test_beyond_the_most_runs_no_request_waits(site, monkeypatch):
 
 
 # Renewals.
+
+
+async def test_beyond_the_most_renewals_pages_are_not_renewed_and_one_warning_says_so(site, clock, monkeypatch, caplog):
+    monkeypatch.setattr(asgi, "MOST_RENEWALS", 1)
+    whole, state = site.scope, {"pool": 1}
+    site.scope = lambda *parts: {**whole(*parts), "state": state}
+    site.headers = [(b"cache-control", STALE["cache-control"].encode())]
+    site.may_answer.set()
+    for path in ("/a", "/b", "/c"):
+        await asyncio.gather(*await site.begin(1, path))
+    site.may_answer.clear()
+    clock.advance(61)
+    clients = [task for path in ("/a", "/b", "/c") for task in await site.begin(1, path)]
+    assert {answer.detail for answer in await asyncio.gather(*clients)} == {"hit; ttl=-1; detail=stale"}
+    assert (site.runs, caplog.text.count("Pages are not renewed")) == (4, 1)
+    # The application may write into it.
+    assert site.requests[3]["state"] == state is not site.requests[3]["state"]
+    site.may_answer.set()
 
 
 def test_the_renewal_of_a_thread_has_a_clean_environ_and_closes_its_response(wsgi, clock):

@@ -67,6 +67,12 @@ def test_a_page_with_tokens_has_bounds(body, how, is_stored):
     assert is_stored or found.leaves_mark
 
 
+def test_a_stored_page_has_neither_the_cookie_of_the_token_nor_headers_that_describe_the_body():
+    others = [(b"set-cookie", b"csrftokens=1"), (b"x", b"csrftoken=1")]
+    headers = [(b"set-cookie", b" csrftoken=1"), (b"etag", b'"a"'), (b"accept-ranges", b"bytes"), *others]
+    assert [pair for pair in headers if not blanked(TOKEN).is_of_the_visitor(pair)] == others
+
+
 @pytest.mark.parametrize(
     ("body", "how"),
     [

@@ -70,11 +70,3 @@ def test_a_wrong_option_is_named(option, value):
 def test_an_unknown_option_is_named_with_the_most_similar_one(make, option, more):
     with pytest.raises(TypeError, match=rf"^unknown option '{option}' of the HTTP cache 'pages'; {re.escape(more)}"):
         make(**{option: 1})
-
-
-def test_a_cache_of_flask_that_has_no_app_yet_says_so():
-    pages = FlaskHTTPCache("shop pages")
-    with pytest.raises(AttributeError, match=r"^the HTTP cache 'shop pages' has no app yet: call init_app"):
-        pages.purge("https://example.com/")
-    with pytest.raises(AttributeError, match="has no attribute 'purge_everything'"):
-        pages.purge_everything()
