@@ -4,7 +4,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from tests.pages.site import USUAL, Response, answering, settle
+from tests.pages.site import STALE, USUAL, Response, answering, settle
 from wheelcache.pages import ttl
 
 pytestmark = pytest.mark.pairs(full="make_site", of="make_site")
@@ -40,7 +40,6 @@ def test_a_hit_has_the_headers_of_the_page_and_an_age_that_grows_every_second(si
         ({"expires": "Tue, 14 Nov 2023 22:14:20 GMT", "date": "Tue, 14 Nov 2023 22:13:40 GMT"}, 40),
         ({**USUAL, "age": "50"}, 10),
         ({**USUAL, "age": "50, 9"}, 10),
-        ({**USUAL, "access-control-allow-origin": "*"}, 60),
     ],
 )
 def test_a_response_with_a_lifetime_is_stored_for_that_time(site, clock, headers, seconds):
@@ -357,6 +356,20 @@ def test_a_stale_page_replaces_an_error_for_the_time_that_it_allows(site, clock,
             site.get()
     else:
         assert site.get().status == failure
+
+
+def test_an_exception_in_a_renewal_is_logged_and_the_page_stays(site, clock, caplog):
+    def fail(request):
+        raise OSError("the database is down")
+
+    site.respond = answering(STALE)
+    site.get()
+    clock.advance(60)
+    site.respond = fail
+    for runs in (2, 3):
+        assert site.get().detail == "hit; ttl=0; detail=stale"
+        settle()
+        assert (site.runs, caplog.text.count("OSError: the database is down")) == (runs, runs - 1)
 
 
 def test_options_let_pages_be_stale_that_do_not_specify_it(make_site, clock):

@@ -142,6 +142,10 @@ def leaving_client():
     return gone, receive
 
 
+async def ignore(message):
+    """Send nothing."""
+
+
 async def test_a_client_that_disconnects_does_not_end_a_run_for_which_others_wait(site):
     gone, receive = leaving_client()
 
@@ -168,6 +172,22 @@ async def test_a_client_that_disconnects_does_not_end_a_run_for_which_others_wai
     assert ((await follower).body, site.runs) == (b"page", 1)
 
 
+async def test_a_client_that_disconnects_does_not_end_a_response_that_is_being_stored(site):
+    gone, receive = leaving_client()
+    gone.set()
+
+    async def application(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": USUAL})
+        listening = asyncio.ensure_future(receive())
+        await go_on()
+        assert not listening.done()
+        await send({"type": "http.response.body", "body": b"page"})
+        listening.cancel()
+
+    await site.cache.asgi(application)(site.scope("GET", "/", "", [("host", "example.com")]), receive, ignore)
+    assert site.stats().stored == 1
+
+
 @pytest.mark.parametrize("begins", [True, False])
 async def test_a_client_that_disconnects_ends_a_run_whose_page_is_not_stored(site, begins):
     """An application that listens for it, as for a long computation, must be able to stop."""
@@ -180,10 +200,7 @@ async def test_a_client_that_disconnects_ends_a_run_whose_page_is_not_stored(sit
             await send({"type": "http.response.start", "status": 200, "headers": []})
         assert (await receive())["type"] == "http.disconnect"
 
-    async def send(message):
-        """Send nothing."""
-
-    await site.cache.asgi(events)(site.scope("GET", "/", "", [("host", "example.com")]), receive, send)
+    await site.cache.asgi(events)(site.scope("GET", "/", "", [("host", "example.com")]), receive, ignore)
 
 
 async def test_a_request_gets_the_stale_page_while_the_application_is_slow(make_slow, clock):

@@ -192,46 +192,35 @@ def test_the_ttl_of_a_rule_is_the_lifetime_of_a_page_whatever_its_headers_say(co
 
 
 def refused(headers, status=200, authorized=False):
-    """Return the reason and the detail of the first refusal; None if there is none."""
-    fields = [(name.encode(), value) for name, value in [*headers]]
+    """Return the reason of the first refusal, and the detail if it is another text; None if there is no refusal."""
+    fields = [(name.encode(), value) for name, value in headers]
     found = next(rules.refusals(rules.Response(status, fields), authorized=authorized), None)
-    return found and (found.reason, found.detail)
+    return found and (found.reason if found.reason == found.detail else f"{found.reason}, {found.detail}")
 
 
 @pytest.mark.parametrize(
-    ("headers", "reason", "detail"),
+    ("headers", "why"),
     [
-        ({"cache-control": b"max-age=9, no-store"}, "no-store", "no-store"),
-        ({"cache-control": b"private"}, "private", "private"),
-        ({"set-cookie": b"theme=dark; Path=/"}, "set-cookie", "sets cookie theme"),
-        ({"vary": b"Accept, *"}, "vary", "Vary: *"),
+        ({"cache-control": b"max-age=9, no-store"}, "no-store"),
+        ({"cache-control": b"no-store, must-understand"}, None),
+        ({"cache-control": b"private"}, "private"),
+        ({"set-cookie": b"theme=dark; Path=/"}, "set-cookie, sets cookie theme"),
+        ({"vary": b"Accept, *"}, "vary, Vary: *"),
         *(
-            ({"vary": name.title().encode()}, "vary", f"Vary: {name}")
+            ({"vary": name.title().encode()}, f"vary, Vary: {name}")
             for name in ("range", "if-range", "if-none-match", "if-modified-since")
         ),
-        ({"clear-site-data": b'"cache"'}, "clear-site-data", "clear-site-data"),
-        ({"access-control-allow-origin": b"https://a"}, "cors", "Access-Control-Allow-Origin without Vary: Origin"),
-        *(
-            ({"content-length": length}, "content-length", "content-length")
-            for length in (b"4, 4", b"+4", b"-1", b"four", b"", b"9" * 5000)
-        ),
+        ({"clear-site-data": b'"cache"'}, "clear-site-data"),
+        ({"clear-site-data": b"cache"}, None),
+        ({"access-control-allow-origin": b"https://a"}, "cors, Access-Control-Allow-Origin without Vary: Origin"),
+        ({"access-control-allow-origin": b"https://a", "vary": b"Origin, Accept"}, None),
+        ({"access-control-allow-origin": b"*"}, None),
+        *(({"content-length": length}, "content-length") for length in (b"4, 4", b"+4", b"-1", b"a", b"", b"9" * 19)),
+        ({"content-length": b"9" * 18}, None),
     ],
 )
-def test_a_refusal_has_a_reason_and_a_detail(headers, reason, detail):
-    assert refused(headers.items()) == (reason, detail)
-
-
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"clear-site-data": b"cache"},
-        {"cache-control": b"no-store, must-understand"},
-        {"vary": b"Origin, Accept", "access-control-allow-origin": b"https://a"},
-        {"content-length": b"9" * 18},
-    ],
-)
-def test_a_response_with_usual_headers_is_not_refused(headers):
-    assert refused(headers.items()) is None
+def test_a_refusal_has_a_reason_and_a_detail(headers, why):
+    assert refused(headers.items()) == why
 
 
 @pytest.mark.parametrize(
@@ -242,23 +231,18 @@ def test_a_response_with_usual_headers_is_not_refused(headers):
         *((status, b"must-understand", status == 418) for status in (200, 418)),
     ],
 )
-def test_a_response_of_a_status_that_the_cache_does_not_know_is_refused_if_it_must_be_understood(
-    status, control, is_refused
-):
-    assert refused([("cache-control", control)], status) == (("status", f"status {status}") if is_refused else None)
+def test_a_partial_response_and_one_that_must_be_understood_are_refused(status, control, is_refused):
+    assert refused([("cache-control", control)], status) == (f"status, status {status}" if is_refused else None)
 
 
-def test_a_response_with_two_lengths_is_not_stored():
-    length = ("content-length", b"4")
-    assert refused([length]) is None
-    assert refused([length, length])[0] == "content-length"
+def test_a_response_with_two_lengths_is_refused():
+    assert refused([("content-length", b"4")] * 2) == "content-length"
 
 
 @pytest.mark.parametrize(("name", "forbids"), [("cdn-cache-control", b"private"), ("surrogate-control", b"no-store")])
 def test_headers_for_caches_such_as_this_one_decide_whether_a_page_is_stored(name, forbids):
     def found(value, control, authorized=False):
-        reason = refused([(name, value), ("cache-control", control)], authorized=authorized)
-        return reason and reason[0]
+        return refused([(name, value), ("cache-control", control)], authorized=authorized)
 
     assert found(forbids, b"public, max-age=60") == forbids.decode()
     assert found(b"max-age=60", b"private, no-store") is None

@@ -104,6 +104,11 @@ def test_a_stream_is_stored_when_it_has_the_promised_length(wsgi, call):
     assert [*iterable] == []
 
 
+def test_an_empty_response_that_the_server_closes_without_reading_it_is_stored(wsgi, call):
+    call(sending(lambda: iter([]), ("Content-Length", "0")))[0].close()
+    assert is_stored(wsgi)
+
+
 def test_a_response_that_uses_write_is_not_stored(wsgi, call):
     def application(environ, start_response):
         write = start_response("200 OK", USUAL)
