@@ -462,3 +462,12 @@ def test_a_body_above_max_body_is_not_stored(make_site, declares):
     assert (site.stats().not_stored, site.stats().stored) == ({"max_body": 1}, 1)
     # No later response of a page that was too long is recorded, until the mark is forgotten.
     assert [site.get("/11").detail for _ in range(2)] == ['fwd=miss; detail="longer than max_body"'] * 2
+
+
+def test_a_variant_that_is_too_long_keeps_shorter_ones_out_only_until_the_next_look(make_site, clock):
+    site = make_site(max_body=10)
+    headers = {**USUAL, "vary": "Accept-Encoding"}
+    site.respond = lambda request: Response(b"x" * (5 if "accept-encoding" in request.headers else 50), headers)
+    site.get()
+    clock.advance(1)
+    assert site.found(*[{"accept-encoding": "gzip"}] * 2) == ["fwd", "hit"]

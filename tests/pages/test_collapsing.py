@@ -294,6 +294,10 @@ def test_two_threads_renew_pages_for_which_64_renewals_wait_at_most(wsgi, clock,
     may_answer.set()
     settle()
     assert len(began) == 66
+    # The last one is not given up for ever.
+    wsgi.get_unchecked(targets[66])
+    settle()
+    assert len(began) == 67
 
 
 def test_an_application_that_requests_its_own_page_does_not_wait_for_itself(clock, closed):

@@ -123,6 +123,19 @@ def test_renewals_that_hang_delay_no_other_page(make_herd, clock):
     assert herd.in_time(("/fast",)) == 1
 
 
+def test_a_run_that_no_thread_begins_while_a_request_waits_is_given_up(make_herd, clock, caplog):
+    herd = make_herd(serve_stale_after=FEW / 50, fail_safe=600)
+    paths = ["/slow", "/slower", "/page"]
+    for path in paths:
+        herd.get_unchecked(path)
+    clock.advance(61)
+    herd.hung, herd.hanging = [], {*paths[:2]}
+    assert [herd.get_unchecked(path).detail for path in paths] == ["hit; ttl=-1; detail=slow"] * 3
+    assert "Pages are not renewed" in caplog.text
+    herd.release()
+    assert herd.started == 5
+
+
 def test_no_request_waits_for_an_application_that_hangs_if_there_is_a_stale_page(make_herd, clock):
     # A thread may take long to begin the run, which must come before the request gives up.
     herd = make_herd(serve_stale_after=FEW / 10, fail_safe=600, wait=10)
