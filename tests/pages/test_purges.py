@@ -60,6 +60,8 @@ def test_a_run_that_began_before_a_purge_in_any_process_stores_nothing(two, how,
     # Another page with the tag is there already, or not.
     two[0].get("/a/b")
     assert two[0].stats().not_stored == {"purged": 1}
+    # No mark keeps the next one out.
+    assert two[0].get("/a/b", method="HEAD").detail.endswith("=HEAD")
     two[0].respond = answering(USUAL, b"new")
     assert [two[0].get("/a/b").body for _ in range(2)] == [b"new"] * 2
 

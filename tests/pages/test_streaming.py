@@ -90,7 +90,7 @@ def test_a_stream_whose_client_leaves_is_closed_and_not_stored(wsgi, call):
     iterable, _ = call(sending(stream))
     next(iterable)
     iterable.close()
-    assert (closed, is_stored(wsgi)) == ([True], False)
+    assert (closed, is_stored(wsgi), wsgi.cache.cache.stats().misses) == ([True], False, 1)
     # The next request runs the application.
     assert b"".join(call(sending(stream))[0]) == b"ab"
     assert is_stored(wsgi)
