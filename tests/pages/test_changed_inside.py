@@ -2,7 +2,7 @@
 
 import pytest
 
-from wheelcache.pages.inside import compare
+from wheelcache.pages.inside import ALWAYS_READ, compare
 from wheelcache.pages.notes import PageNotes
 from wheelcache.pages.watched import SOME_COOKIES, Watch
 
@@ -32,7 +32,7 @@ GIVEN = {
         ({"SCRIPT_NAME": "/app", "PATH_INFO": "/b"}, {"SCRIPT_NAME", "PATH_INFO"}),
         ({"SCRIPT_NAME": "/other"}, {"SCRIPT_NAME"}),
         *(({"CONTENT_LENGTH": length}, set()) for length in ("", "0")),
-        ({"CONTENT_LENGTH": "1"}, {"CONTENT_LENGTH"}),
+        *(({name: "1"}, {name}) for name in ("CONTENT_LENGTH", "QUERY_STRING", "HTTP_X_COUNTRY")),
         ({"HTTP_COOKIE": "a=1; b=3"}, {"HTTP_COOKIE", "cookie b"}),
         ({"HTTP_COOKIE": ""}, {"HTTP_COOKIE", "cookie a", "cookie b", SOME_COOKIES}),
         # Objects of the server may have any equality.
@@ -43,6 +43,8 @@ def test_a_change_counts_unless_the_key_of_the_page_explains_it(seen, changed):
     watch = Watch(PageNotes(), (), {})
     compare(watch, GIVEN, GIVEN | seen)
     assert watch.changed == changed
+    # Those that are in each key, or that frameworks read before they can be watched.
+    assert bool(watch.notes.refusals) == (not changed.isdisjoint(ALWAYS_READ))
 
 
 def test_behind_unknown_middleware_a_page_depends_on_all_cookies():

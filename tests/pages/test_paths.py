@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import wheelcache
 from tests.guests import has, needs
 from tests.pages.site import Response, answering
-from wheelcache.pages.busiest import LONGEST_PATH, PLACES, SpaceSaving, readable
+from wheelcache.pages.busiest import LONGEST_PATH, NOT_STORED, PLACES, NamedPaths, SpaceSaving, readable
 from wheelcache.pages.figures import Figures
 from wheelcache.pages.reasons import BYPASSING, MOST_REASONS, REASONS, refusal
 from wheelcache.pages.variants import MOST_VARIANTS
@@ -50,6 +50,19 @@ def test_random_paths_of_a_stranger_push_out_no_real_one():
     (first, found), *others = figures.stats().not_stored_paths["session"].items()
     assert (first, found) == ("/account", 2000)
     assert max(number for _, number in others) < 10
+
+
+def test_each_occurrence_is_published_once_and_all_again_in_a_new_database():
+    paths = NamedPaths({NOT_STORED: 1})
+    paths.add(NOT_STORED, "private", "/a", 3)
+    old = paths.unpublished()
+    paths.published(old)
+    paths.add(NOT_STORED, "private", "/a")
+    for occurrences in (paths.unpublished(), old):
+        paths.published(occurrences)
+    assert (old[0].number, paths.unpublished()) == (3, [])
+    paths.publish_again()
+    assert [each.number for each in paths.unpublished()] == [4]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,8 @@ import pytest
 from tests.pages.site import USUAL, AsgiSite, Request, Response, answer_of, answering, echo
 from wheelcache.pages import bypass, without_cookies
 from wheelcache.pages.keys import LONGEST_KEY, page_key
+from wheelcache.pages.notes import PageNotes
+from wheelcache.pages.reads import Reads
 from wheelcache.pages.request import KEYED_HEADERS
 
 pytestmark = pytest.mark.pairs(full="make_site", of="make_site")
@@ -282,6 +284,14 @@ def test_a_page_that_the_application_refuses_is_not_stored(site, headers, reason
     for _ in range(2):
         site.get()
     assert (site.runs, site.stats().not_stored) == (2, {reason: 2})
+
+
+@pytest.mark.parametrize(("traces", "kept"), [(None, ["a"]), (Reads(), ["a", "b"])])
+def test_only_the_notes_of_a_run_whose_reads_are_recorded_keep_all_refusals(traces, kept):
+    notes = PageNotes(traces=traces)
+    for reason in "ab":
+        notes.refuse(reason)
+    assert [each.reason for each in notes.refusals] == kept
 
 
 def test_with_a_companion_a_page_without_notes_is_not_stored(make_site):
