@@ -70,7 +70,10 @@ def test_a_lifetime_that_the_page_itself_has_counts_for_all(make_site, control, 
 def test_a_visitor_with_a_session_gets_no_lifetime_of_a_rule(make_site, cookies):
     site = make_site(rules=[("/*", ttl(60))], session_cookies=["sid"], cookies=cookies)
     site.respond = shop(vary="Cookie")
-    assert hits(site, "sid=1", "sid=1", None, None) == [False, False, False, True]
+    # Frameworks may find any cookie in the last header.
+    for header in ("sid=1", 'a="'):
+        assert hits(site, header, header) == [False, False]
+    assert hits(site, None, None) == [False, True]
 
 
 # Cookies that pages lose.
