@@ -7,7 +7,7 @@ import pytest
 
 from tests.pages.site import USUAL, AsgiSite, Request, Response, answer_of, answering, echo
 from wheelcache.pages import bypass, without_cookies
-from wheelcache.pages.keys import LONGEST_KEY, page_key
+from wheelcache.pages.keys import LONGEST_KEY, digest, page_key
 from wheelcache.pages.notes import PageNotes
 from wheelcache.pages.reads import Reads
 from wheelcache.pages.request import KEYED_HEADERS
@@ -65,6 +65,8 @@ def test_no_part_of_a_key_flows_into_another(length):
     # Every change has made another key.
     assert len(keys) == 1 + len(parts) * 9
     assert all(len(key) <= LONGEST_KEY for key in keys)
+    # Nobody else can compute the short form of a long one.
+    assert page_key(*parts)[1:] != digest("\u0100".join(parts))
 
 
 @pytest.mark.parametrize(

@@ -152,6 +152,9 @@ def test_a_page_that_was_private_for_another_visitor_keeps_the_cookie_from_the_f
     site.respond = history("private")
     for target in ("/catalogue/b", "/catalogue/b?c"):
         assert [keeps(site, target, sent) for sent in ("history=/b", "history=/b; theme=dark")] == [True, True]
+    # A visitor without cookies has left a mark, so that one request a second may be stored.
+    site.get("/catalogue/c")
+    assert keeps(site, "/catalogue/c")
 
 
 def test_another_cookie_that_the_page_sets_keeps_it_out(make_site):
