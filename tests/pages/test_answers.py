@@ -233,13 +233,16 @@ def test_a_head_is_answered_from_the_page_and_stores_none(site):
     assert (head.status, head.body, head["content-length"], site.runs) == (200, b"", "4", 2)
 
 
-def test_only_if_cached_never_runs_the_application_and_no_reload_does(site):
+def test_only_if_cached_never_runs_the_application_and_no_reload_does(site, clock):
+    site.respond = answering(TAGGED)
     refused = site.get(headers={"cache-control": "only-if-cached"})
     assert (refused.status, refused.body, refused["content-length"], site.runs) == (504, b"", "0", 0)
     site.get()
     for directive in ("only-if-cached", "no-cache", "max-age=0"):
         assert site.get(headers={"cache-control": directive}).status == 200
-    assert site.runs == 1
+    # A stale page that must be validated is none, either.
+    clock.advance(60)
+    assert (site.get(headers={"cache-control": "only-if-cached"}).status, site.runs) == (504, 1)
 
 
 # Stale pages.
@@ -333,6 +336,15 @@ def test_a_renewal_sends_nothing_that_the_key_does_not_name(site, clock):
     # As frameworks keep the language of a request.
     assert languages == ["de", None]
     assert site.requests[1].headers == {"host": "example.com", "accept-language": "de", "cookie": "theme=dark"}
+
+
+def test_the_renewal_of_a_page_that_depends_on_whether_there_are_cookies_has_one(site, clock):
+    site.respond = answering(STALE, notes=lambda notes: notes.vary_on_presence_of_cookies())
+    for headers in [{"cookie": "session=bob"}, {}] * 2:
+        site.get(headers=headers)
+        clock.advance(30)
+    settle()
+    assert [request.headers.get("cookie") for request in site.requests] == ["session=bob", None, "some=cookie", None]
 
 
 @pytest.mark.parametrize("failure", ["exception", 500, 502, 503, 504])

@@ -155,6 +155,7 @@ def test_an_error_that_replaces_a_response_is_not_stored(wsgi, call):
     "read",
     [
         lambda stream: stream.read(),
+        lambda stream: stream.read1(),
         lambda stream: stream.readline(),
         lambda stream: b"".join(stream.readlines()),
         lambda stream: b"".join(stream),

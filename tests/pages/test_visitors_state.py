@@ -108,8 +108,11 @@ def keeps(site, target=PAGE, sent="history=/b", **how):
 def test_pages_are_shared_by_visitors_whose_cookie_they_lose(make_site):
     site = make_site(rules=LOSES)
     site.respond = history()
-    # It could have been private, which the answer to a HEAD does not show.
+    # It could have been private, which neither the answer to a HEAD nor an error shows.
     site.get(PAGE, cookie("history=/b"), method="HEAD")
+    site.respond = answering({}, status=404)
+    site.get(PAGE, cookie("history=/b"))
+    site.respond = history()
     assert keeps(site)
     for sent, start in (
         ("history=/b", "fwd=miss; stored"),
@@ -155,6 +158,14 @@ def test_a_page_that_was_private_for_another_visitor_keeps_the_cookie_from_the_f
     # A visitor without cookies has left a mark, so that one request a second may be stored.
     site.get("/catalogue/c")
     assert keeps(site, "/catalogue/c")
+
+
+def test_a_page_that_becomes_private_sends_no_cookie_that_it_sets_without_having_seen_it(make_site):
+    site = make_site(rules=LOSES)
+    site.respond = history()
+    assert keeps(site)
+    site.respond = history("private")
+    assert [keeps(site) for _ in range(2)] == [False, True]
 
 
 def test_another_cookie_that_the_page_sets_keeps_it_out(make_site):
