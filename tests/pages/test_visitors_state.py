@@ -69,7 +69,7 @@ def test_a_lifetime_that_the_page_itself_has_counts_for_all(make_site, control, 
 @pytest.mark.parametrize("cookies", [None, ["sid"]])
 def test_a_visitor_with_a_session_gets_no_lifetime_of_a_rule(make_site, cookies):
     site = make_site(rules=[("/*", ttl(60))], session_cookies=["sid"], cookies=cookies)
-    site.respond = shop(vary="Cookie")
+    site.respond = answering({"vary": "Cookie"})
     # Frameworks may find any cookie in the last header.
     for header in ("sid=1", 'a="'):
         assert hits(site, header, header) == [False, False]
