@@ -11,7 +11,12 @@ from django.test import override_settings
 from wheelcache.flask_backend import HTTPCache as FlaskHTTPCache
 from wheelcache.pages import HTTPCache
 from wheelcache.pages.django_pages import COMPANION, page_cache
+from wheelcache.pages.needs import MAX_BODY, Need
+from wheelcache.pages.notes import PageNotes
+from wheelcache.pages.obstacles import _needs
 from wheelcache.pages.options import Options
+from wheelcache.pages.rules import Response
+from wheelcache.pages.storing import TOO_LONG
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "http-cache.md"
 
@@ -70,3 +75,9 @@ def test_a_wrong_option_is_named(option, value):
 def test_an_unknown_option_is_named_with_the_most_similar_one(make, option, more):
     with pytest.raises(TypeError, match=rf"^unknown option '{option}' of the HTTP cache 'pages'; {re.escape(more)}"):
         make(**{option: 1})
+
+
+@pytest.mark.parametrize(("length", "needs"), [(b"33554431", [Need(MAX_BODY, "33554432")]), (b"33554432", [])])
+def test_a_rehearsal_recommends_no_max_body_above_32_mib(length, needs):
+    response = Response(200, [(b"content-length", length)])
+    assert _needs(TOO_LONG, PageNotes(), response, frozenset(), "/") == needs
