@@ -13,7 +13,6 @@ IN_ENVIRON = {
     "host": lambda environ, country: {"HTTP_HOST": f"{country}.example.com"},
     "cookie": lambda environ, country: {"HTTP_COOKIE": f"theme={country}"},
     "body": lambda environ, country: {"CONTENT_LENGTH": "2", "wsgi.input": io.BytesIO(country.encode())},
-    "query": lambda environ, country: {"QUERY_STRING": f"country={country}"},
     "own": lambda environ, country: {"site.country": country},
 }
 IN_SCOPE = {
@@ -22,7 +21,6 @@ IN_SCOPE = {
     "host": lambda scope, country: replaced(scope, b"host", f"{country}.example.com"),
     "cookie": lambda scope, country: replaced(scope, b"cookie", f"theme={country}"),
     "body": lambda scope, country: {},
-    "query": lambda scope, country: {"query_string": f"country={country}".encode()},
     "own": lambda scope, country: {"site.country": country},
 }
 
@@ -73,7 +71,6 @@ SHOWN = {
     "host": "Host",
     "cookie": "cookie theme",
     "body": "CONTENT_LENGTH",
-    "query": "QUERY_STRING",
     "own": "site.country",
 }
 """The items that the reason of a page that is not stored names."""

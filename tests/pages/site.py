@@ -1,7 +1,7 @@
 """A site behind an HTTPCache, for tests that hold for both drivers."""
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
+from collections import namedtuple
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from urllib.parse import unquote, unquote_to_bytes
@@ -44,15 +44,8 @@ class Response:
         return self.headers.get("cache-status", "").partition("; ")[2]
 
 
-@dataclass
-class Request:
-    """A request, as the application sees it."""
-
-    method: str
-    path: str
-    query: str
-    headers: dict
-    notes: object
+Request = namedtuple("Request", "method path query headers notes")
+"""A request, as the application sees it."""
 
 
 def answering(headers=USUAL, body=b"page", status=200, *, notes=lambda notes: None):
@@ -85,9 +78,9 @@ class Site:
         requests: those that the application has seen.
     """
 
-    def __init__(self, clock, *, has_companion=False, **options):
+    def __init__(self, clock, *, has_companion=False, tokens=None, **options):
         self.clock = clock
-        self.cache = PageCache(Options(**options), site_on(clock, has_companion=has_companion))
+        self.cache = PageCache(Options(**options), site_on(clock, has_companion=has_companion, tokens=tokens))
         self.requests = []
         self.respond = answering()
 
@@ -131,15 +124,8 @@ class WsgiSite(Site):
             for name, value in environ.items()
             if name.startswith("HTTP_") or name == "CONTENT_TYPE"
         }
-        response = self.run(
-            Request(
-                environ["REQUEST_METHOD"],
-                environ.get("PATH_INFO", ""),
-                environ["QUERY_STRING"],
-                headers,
-                environ.get(NOTES_KEY),
-            )
-        )
+        method, path, query = (environ.get(name, "") for name in ("REQUEST_METHOD", "PATH_INFO", "QUERY_STRING"))
+        response = self.run(Request(method, path, query, headers, environ.get(NOTES_KEY)))
         content_type = [] if response.status == 304 else [("Content-Type", "text/plain")]
         start_response(f"{response.status} Status", [*content_type, *response.headers.items()])
         return [response.body]
@@ -168,11 +154,6 @@ class WsgiSite(Site):
     def get_unchecked(self, *args, **how):
         """Make a ``get`` without the validator."""
         return answer_of(self.cache.wsgi(self.application), self.environ(*self.parts(*args, **how)))
-
-    def get_together(self, requests):
-        """Make requests, pairs of target and headers, in eight threads. The answers in their order."""
-        with ThreadPoolExecutor(8) as pool:
-            return list(pool.map(lambda request: self.get_unchecked(*request), requests))
 
 
 def answer_of(app, environ):
@@ -214,9 +195,8 @@ class AsgiSite(Site):
         message = await receive()
         assert message["type"] == "http.request"
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        response = self.run(
-            Request(scope["method"], scope["path"], scope["query_string"].decode(), headers, scope.get(NOTES_KEY))
-        )
+        query = scope.get("query_string", b"").decode()
+        response = self.run(Request(scope["method"], scope["path"], query, headers, scope.get(NOTES_KEY)))
         fields = [(b"content-type", b"text/plain")]
         fields += [(name.encode(), value.encode("latin-1")) for name, value in response.headers.items()]
         await send({"type": "http.response.start", "status": response.status, "headers": fields})
@@ -272,18 +252,6 @@ class AsgiSite(Site):
     def get_unchecked(self, *args, **how):
         return self.get(*args, **how)
 
-    def get_together(self, requests):
-        """Make requests, pairs of target and headers, in tasks, of which 100 run together."""
-
-        async def main():
-            answers = []
-            for first in range(0, len(requests), 100):
-                together = [self.ask_async(*self.parts(*each)) for each in requests[first : first + 100]]
-                answers += await asyncio.gather(*together)
-            return answers
-
-        return asyncio.run(main())
-
 
 async def go_on():
     """Let all tasks go on until they wait."""
@@ -307,17 +275,6 @@ def running_loop():
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
-
-
-def leaving_client():
-    """Return an event, and the ``receive`` of an ASGI client that disconnects when the event is set."""
-    gone = asyncio.Event()
-
-    async def receive():
-        await gone.wait()
-        return {"type": "http.disconnect"}
-
-    return gone, receive
 
 
 def maker(site_class, clock, closed):

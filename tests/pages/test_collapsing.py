@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from tests.pages.site import STALE, AsgiSite, Response, WsgiSite, answering, go_on, leaving_client, settle
+from tests.pages.site import STALE, AsgiSite, Response, WsgiSite, answer_of, answering, go_on, maker, settle
 from tests.waiting import PATIENCE, join, start, until
-from wheelcache.pages import pages
+from wheelcache.pages import asgi, pages
 
 USUAL = [(b"cache-control", b"max-age=60")]
 
@@ -27,12 +27,11 @@ class SlowSite(AsgiSite):
         self.may_answer = asyncio.Event()
         self.headers = USUAL
         self.bodies = [b"page"]
-        self.received = []
         self.after = None
 
     async def application(self, scope, receive, send):
         self.requests.append(scope)
-        self.received.append(await receive())
+        await receive()
         await self.may_answer.wait()
         await send({"type": "http.response.start", "status": 200, "headers": self.headers})
         for number, body in enumerate(self.bodies):
@@ -49,14 +48,32 @@ class SlowSite(AsgiSite):
 
 
 @pytest.fixture
-def site(clock, closed):
-    site = SlowSite(clock)
-    closed(site.cache.cache)
-    return site
+def make_slow(clock, closed):
+    return maker(SlowSite, clock, closed)
 
 
-@pytest.mark.parametrize("headers", [{"authorization": "Basic YTpi"}, {"cache-control": "no-store"}])
-async def test_no_request_waits_for_one_whose_response_may_not_be_storable_nor_the_other_way_round(site, headers):
+@pytest.fixture
+def site(make_slow):
+    return make_slow()
+
+
+class NoSecrets:
+    """Tokens of a framework that finds no secret in any cookie, and makes a new one."""
+
+    cookie = b"token"
+
+    def secret(self, cookies):
+        return ""
+
+    def refused(self, body, *, is_compressed):
+        """Return None: no body has a token."""
+
+
+@pytest.mark.parametrize(
+    "headers", [{"authorization": "Basic YTpi"}, {"cache-control": "no-store"}, {"cookie": "token=malformed"}]
+)
+async def test_no_request_waits_for_one_whose_response_may_not_be_storable_nor_the_other_way_round(make_slow, headers):
+    site = make_slow(tokens=NoSecrets())
     clients = [*await site.begin(2, "/", headers), *await site.begin(1), *await site.begin(1, "/", headers)]
     assert site.runs == 4
     site.may_answer.set()
@@ -114,6 +131,21 @@ async def test_if_the_leading_request_is_cancelled_one_other_runs_the_applicatio
     assert ({answer.body for answer in answers}, site.runs) == ({b"page"}, 2)
 
 
+def leaving_client():
+    """Return an event, and the ``receive`` of a client that disconnects when the event is set."""
+    gone = asyncio.Event()
+
+    async def receive():
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    return gone, receive
+
+
+async def ignore(message):
+    """Send nothing."""
+
+
 async def test_a_client_that_disconnects_does_not_end_a_run_for_which_others_wait(site):
     gone, receive = leaving_client()
 
@@ -121,14 +153,13 @@ async def test_a_client_that_disconnects_does_not_end_a_run_for_which_others_wai
         raise OSError("the client has disconnected")
 
     async def application(scope, receive, send):
-        site.requests.append(scope)
         listening = asyncio.ensure_future(receive())
-        answering = asyncio.ensure_future(site.may_answer.wait())
-        await asyncio.wait([listening, answering], return_when="FIRST_COMPLETED")
+        await site.application(scope, request, send)
         assert not listening.done()
-        await send({"type": "http.response.start", "status": 200, "headers": USUAL})
-        await send({"type": "http.response.body", "body": b"page"})
         listening.cancel()
+
+    async def request():
+        return {"type": "http.request"}
 
     app = site.cache.asgi(application)
     leader = asyncio.ensure_future(app(site.scope("GET", "/", "", [("Host", "example.com")]), receive, send))
@@ -141,10 +172,25 @@ async def test_a_client_that_disconnects_does_not_end_a_run_for_which_others_wai
     assert ((await follower).body, site.runs) == (b"page", 1)
 
 
+async def test_a_client_that_disconnects_does_not_end_a_response_that_is_being_stored(site):
+    gone, receive = leaving_client()
+    gone.set()
+
+    async def application(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": USUAL})
+        listening = asyncio.ensure_future(receive())
+        await go_on()
+        assert not listening.done()
+        await send({"type": "http.response.body", "body": b"page"})
+        listening.cancel()
+
+    await site.cache.asgi(application)(site.scope("GET", "/", "", [("host", "example.com")]), receive, ignore)
+    assert site.stats().stored == 1
+
+
 @pytest.mark.parametrize("begins", [True, False])
 async def test_a_client_that_disconnects_ends_a_run_whose_page_is_not_stored(site, begins):
-    """An application that listens for it, as for a long computation, must be able to stop."""
-
+    """An application that listens for it, as for a long computation, must be able to stop, with a part of the page."""
     gone, receive = leaving_client()
     gone.set()
 
@@ -152,11 +198,25 @@ async def test_a_client_that_disconnects_ends_a_run_whose_page_is_not_stored(sit
         if begins:
             await send({"type": "http.response.start", "status": 200, "headers": []})
         assert (await receive())["type"] == "http.disconnect"
+        if not begins:
+            await send({"type": "http.response.start", "status": 200, "headers": USUAL})
+        await send({"type": "http.response.body", "body": b"part"})
 
-    async def send(message):
-        """Send nothing."""
+    await site.cache.asgi(events)(site.scope("GET", "/", "", [("host", "example.com")]), receive, ignore)
+    assert site.stats().stored == 0
 
-    await site.cache.asgi(events)(site.scope("GET", "/", "", [("host", "example.com")]), receive, send)
+
+async def test_a_request_gets_the_stale_page_while_the_application_is_slow(make_slow, clock):
+    site = make_slow(serve_stale_after=0.01, fail_safe=600)
+    site.may_answer.set()
+    await asyncio.gather(*await site.begin(1))
+    site.may_answer.clear()
+    clock.advance(61)
+    (client,) = await site.begin(1)
+    assert ((await client).detail, site.runs) == ("hit; ttl=-1; detail=slow", 2)
+    site.may_answer.set()
+    await go_on()
+    assert (await (await site.begin(1))[0]).detail == "hit; ttl=60"
 
 
 async def test_beyond_the_most_runs_no_request_waits(site, monkeypatch):
@@ -169,6 +229,24 @@ async def test_beyond_the_most_runs_no_request_waits(site, monkeypatch):
 
 
 # Renewals.
+
+
+async def test_beyond_the_most_renewals_pages_are_not_renewed_and_one_warning_says_so(site, clock, monkeypatch, caplog):
+    monkeypatch.setattr(asgi, "MOST_RENEWALS", 1)
+    whole, state = site.scope, {"pool": 1}
+    site.scope = lambda *parts: {**whole(*parts), "state": state}
+    site.headers = [(b"cache-control", STALE["cache-control"].encode())]
+    site.may_answer.set()
+    for path in ("/a", "/b", "/c"):
+        await asyncio.gather(*await site.begin(1, path))
+    site.may_answer.clear()
+    clock.advance(61)
+    clients = [task for path in ("/a", "/b", "/c") for task in await site.begin(1, path)]
+    assert {answer.detail for answer in await asyncio.gather(*clients)} == {"hit; ttl=-1; detail=stale"}
+    assert (site.runs, caplog.text.count("Pages are not renewed")) == (4, 1)
+    # The application may write into it.
+    assert site.requests[3]["state"] == state is not site.requests[3]["state"]
+    site.may_answer.set()
 
 
 def test_the_renewal_of_a_thread_has_a_clean_environ_and_closes_its_response(wsgi, clock):
@@ -187,9 +265,7 @@ def test_the_renewal_of_a_thread_has_a_clean_environ_and_closes_its_response(wsg
     for _ in range(2):
         environ = wsgi.environ("GET", "/", "a=b", [("Host", "example.com"), ("Cookie", "a=b")], b"")
         environ |= {"gunicorn.socket": object(), "wsgi.early_hints": object()}
-        iterable = app(environ, lambda *response: None)
-        assert b"".join(iterable) == b"page"
-        getattr(iterable, "close", list)()
+        assert answer_of(app, environ).body == b"page"
         clock.advance(60)
     assert until(lambda: len(closed) == 2)
     renewal = environs[1]
@@ -221,11 +297,43 @@ def test_two_threads_renew_pages_for_which_64_renewals_wait_at_most(wsgi, clock,
     may_answer.set()
     settle()
     assert len(began) == 66
+    # The last one is not given up for ever.
+    wsgi.get_unchecked(targets[66])
+    settle()
+    assert len(began) == 67
+
+
+def test_a_page_that_was_replaced_before_its_renewal_begins_is_not_renewed_again(wsgi, clock, monkeypatch):
+    queue_renewal = wsgi.cache.pages.queue_renewal
+
+    def queue_later(key):
+        wsgi.cache.purge_all()
+        wsgi.get_unchecked()
+        return queue_renewal(key)
+
+    monkeypatch.setattr(wsgi.cache.pages, "queue_renewal", queue_later)
+    wsgi.respond = answering(STALE)
+    for _ in range(2):
+        wsgi.get_unchecked()
+        clock.advance(60)
+    settle()
+    assert wsgi.runs == 2
+
+
+def test_a_page_that_another_request_has_made_between_the_look_up_and_the_claim_is_used(wsgi, monkeypatch):
+    begin = wsgi.cache.pages.turns.begin
+
+    def begin_later(*args, **how):
+        monkeypatch.undo()
+        wsgi.get_unchecked()
+        return begin(*args, **how)
+
+    monkeypatch.setattr(wsgi.cache.pages.turns, "begin", begin_later)
+    assert (wsgi.get_unchecked().detail, wsgi.runs) == ("hit; ttl=60", 1)
 
 
 def test_an_application_that_requests_its_own_page_does_not_wait_for_itself(clock, closed):
-    site = WsgiSite(clock, wait=100 * PATIENCE)
-    closed(site.cache.cache)
+    site = maker(WsgiSite, clock, closed)(wait=100 * PATIENCE)
     site.respond = lambda request: Response(
         b"inner" if site.runs > 1 else b"outer, " + site.get_unchecked().body,
     )

@@ -3,12 +3,8 @@
 import random
 from operator import attrgetter
 
-import pytest
-
-from tests.pages.site import Response
-from tests.waiting import until
+from tests.pages.site import Response, settle
 from tests.watch.published import INTERVAL, only
-from wheelcache.pages.wsgi import renewal_pool
 from wheelcache.watch.rows import PAGE_COUNTERS
 
 PAGES = {
@@ -19,11 +15,6 @@ PAGES = {
     "/private": {"cache-control": "private"},
     "/forever": {},
 }
-
-
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "figures"
 
 
 def respond_to(chance):
@@ -37,43 +28,36 @@ def respond_to(chance):
     return respond
 
 
-class Tally:
-    """Counts responses by their Cache-Status."""
-
-    def __init__(self):
-        self.fresh = self.stale = self.bytes = 0
-
-    def add(self, response):
-        replaces_error = response.detail.endswith("detail=error")
-        if not (response.detail.startswith("hit") or replaces_error or "fwd-status=304" in response.detail):
-            return
-        is_stale = replaces_error or response.detail.endswith("detail=stale")
-        self.stale += is_stale
-        self.fresh += not is_stale
-        self.bytes += len(response.body)
+def counted(responses):
+    """Count the fresh and the stale ones by their Cache-Status, and their bytes."""
+    stale = [each for each in responses if each.detail.endswith(("detail=error", "detail=stale"))]
+    hits = [each for each in responses if each.detail.startswith("hit") or "fwd-status=304" in each.detail]
+    fresh = [each for each in hits if each not in stale]
+    return len(fresh), len(stale), sum(len(each.body) for each in fresh + stale)
 
 
-def browse(site, clock, tally):
-    """Make 400 requests in a random order."""
-    chance = random.Random(7)
+def browse(site, clock):
+    """Make 400 requests in a random order. Return the responses."""
+    chance, responses = random.Random(7), []
     site.respond = respond_to(chance)
     for _ in range(400):
         method, headers = chance.choices([("GET", {}), ("HEAD", {}), ("GET", {"range": "bytes=0-3"})], [8, 1, 1])[0]
-        tally.add(site.get(chance.choice([*PAGES]), headers, method=method))
-        assert until(lambda: not renewal_pool.pending)
+        responses.append(site.get(chance.choice([*PAGES]), headers, method=method))
+        settle()
         clock.advance(chance.choice([0, 0, 0, 1, 3]))
+    return responses
 
 
-def test_the_figures_equal_an_independent_count_and_are_published(make_site, clock, path):
-    site, tally = make_site(figures_dir=path), Tally()
-    browse(site, clock, tally)
+def test_the_figures_equal_an_independent_count_and_are_published(make_site, clock, tmp_path):
+    site = make_site(figures_dir=tmp_path)
+    responses = browse(site, clock)
     stats = site.stats()
-    assert (stats.fresh, stats.stale, stats.bytes_sent) == (tally.fresh, tally.stale, tally.bytes)
+    assert (stats.fresh, stats.stale, stats.bytes_sent) == counted(responses)
     confirmed = sum("if-none-match" in request.headers for request in site.requests)
     assert stats.revalidated == confirmed
     assert min(stats.fresh, stats.stale, stats.revalidated, stats.stored, *stats.not_stored.values()) > 0
     clock.advance(INTERVAL)
-    published = only(path).stats.pages
+    published = only(tmp_path).stats.pages
     assert attrgetter(*PAGE_COUNTERS)(published) == attrgetter(*PAGE_COUNTERS)(stats)
     assert published.not_stored == stats.not_stored
     assert set(published.not_stored) == {"private", "no lifetime", "error"}
@@ -85,6 +69,7 @@ def test_the_renewal_of_a_page_is_no_response(make_site, clock):
     clock.advance(60)
     site.respond = lambda request: Response(b"", {}, 503)
     assert site.get().detail == "hit; ttl=0; detail=stale"
-    assert until(lambda: site.runs == 2 and not renewal_pool.pending)
+    settle()
+    assert site.runs == 2
     stats = site.stats()
     assert (stats.stale, stats.bytes_sent) == (1, 4)

@@ -4,15 +4,15 @@ import threading
 
 import pytest
 
-from tests.pages.site import Response
+from tests.pages.site import Response, WsgiSite, maker
 from tests.runtime.forks import fork
 from tests.waiting import PATIENCE, join, start, until
 
 
 # The fork happens while the thread of a request runs, as in a server that starts another worker.
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_child_answers_from_inherited_pages_and_makes_a_page_that_its_parent_is_making(wsgi):
-    may_answer = threading.Event()
+def test_a_child_answers_from_inherited_pages_and_makes_a_page_that_its_parent_is_making(clock, closed):
+    wsgi, may_answer = maker(WsgiSite, clock, closed)(wait=100 * PATIENCE), threading.Event()
 
     def respond(request):
         if request.path == "/slow":

@@ -1,9 +1,8 @@
-"""Many requests at the same time, in threads and in tasks: each variant is made once, and nobody waits needlessly.
+"""Many requests at the same time, in threads: each variant is made once, and nobody waits needlessly.
 
 The application waits at a gate. The gate opens when all requests wait, for the application or for another one's run.
 """
 
-import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as TooLate
@@ -11,7 +10,7 @@ from contextlib import suppress
 
 import pytest
 
-from tests.pages.site import STALE, AsgiSite, Response, WsgiSite, answering, go_on, settle
+from tests.pages.site import STALE, Response, WsgiSite, answering, maker, settle
 from tests.waiting import PATIENCE, current_frames, join, start, until
 from wheelcache.pages.wsgi import renewal_pool
 
@@ -88,105 +87,16 @@ def all_wait(threads):
     return all(frames[each.ident].f_code.co_name.startswith("wait") for each in threads if each.ident in frames)
 
 
-class Tasks(AsgiSite):
-    """Requests in tasks of one event loop, with the same methods."""
-
-    def __init__(self, clock, **options):
-        super().__init__(clock, **options)
-        self.started = 0
-        self.hanging = set()
-        self.is_gated = False
-        self.waiting = []
-        self.runner = asyncio.Runner()
-
-    async def application(self, scope, receive, send):
-        self.started += 1
-        if self.is_gated or scope["path"] in self.hanging:
-            self.waiting.append(asyncio.get_running_loop().create_future())
-            await self.waiting[-1]
-        await super().application(scope, receive, send)
-
-    def get_unchecked(self, *args, **how):
-        return self.runner.run(self.ask_async(*self.parts(*args, **how)))
-
-    async def open(self):
-        waiting, self.waiting = self.waiting, []
-        for future in waiting:
-            future.set_result(None)
-        await go_on()
-
-    def together(self, requests):
-        async def main():
-            tasks = {asyncio.ensure_future(self.ask_async(*self.parts(*request))) for request in requests}
-            await go_on()
-            # Also the tasks of renewals.
-            while asyncio.all_tasks() - {asyncio.current_task()}:
-                await self.open()
-            assert all(task.exception() is None for task in tasks)
-
-        before, self.is_gated = self.started, True
-        self.runner.run(main())
-        self.is_gated = False
-        return self.started - before
-
-    def hang(self, *paths):
-        async def main():
-            self.hung = [asyncio.ensure_future(self.ask_async(*self.parts(path))) for path in paths]
-            await go_on()
-
-        self.hanging, before = {*paths}, self.started
-        self.runner.run(main())
-        assert self.started == before + len(paths)
-
-    def release(self):
-        async def main():
-            while asyncio.all_tasks() - {asyncio.current_task()}:
-                await self.open()
-
-        self.hanging = set()
-        self.runner.run(main())
-
-    def in_time(self, *requests):
-        async def main():
-            async with asyncio.timeout(FEW):
-                for number, request in enumerate(requests, 1):
-                    await self.ask_async(*self.parts(*request))
-                    answered[0] = number
-
-        answered = [0]
-        with suppress(TimeoutError):
-            self.runner.run(main())
-        self.release()
-        return answered[0]
-
-
-@pytest.fixture(params=[Threads, Tasks])
-def make_herd(request, clock, closed):
+@pytest.fixture
+def make_herd(clock, closed):
     """Return a function that makes a site behind a cache with the given options."""
-
-    def make(**options):
-        herd = request.param(clock, **options)
-        closed(herd.cache.cache)
-        if isinstance(herd, Tasks):
-            closed(herd.runner)
-        return herd
-
-    return make
-
-
-def by_language(control):
-    """An application whose page depends on the language."""
-
-    def respond(request):
-        language = request.headers.get("accept-language", "none")
-        return Response(language.encode(), {"cache-control": control, "vary": "Accept-Language"})
-
-    return respond
+    return maker(Threads, clock, closed)
 
 
 def test_a_hundred_requests_in_four_languages_cause_four_runs_cold_expired_and_purged(make_herd, clock):
     herd = make_herd()
-    herd.respond = by_language("max-age=60, stale-while-revalidate=600")
+    headers = {"cache-control": "max-age=60, stale-while-revalidate=600", "vary": "Accept-Language"}
+    herd.respond = lambda request: Response(request.headers.get("accept-language", "none").encode(), headers)
     cold = herd.together(REQUESTS)
     # Each of the others waited, and perhaps again for the run of its own language.
     assert herd.stats().collapsed == 96
@@ -211,6 +121,19 @@ def test_renewals_that_hang_delay_no_other_page(make_herd, clock):
         assert herd.get_unchecked(path).detail.startswith("hit")
     clock.advance(60)
     assert herd.in_time(("/fast",)) == 1
+
+
+def test_a_run_that_no_thread_begins_while_a_request_waits_is_given_up(make_herd, clock, caplog):
+    herd = make_herd(serve_stale_after=FEW / 50, fail_safe=600)
+    paths = ["/slow", "/slower", "/page"]
+    for path in paths:
+        herd.get_unchecked(path)
+    clock.advance(61)
+    herd.hung, herd.hanging = [], {*paths[:2]}
+    assert [herd.get_unchecked(path).detail for path in paths] == ["hit; ttl=-1; detail=slow"] * 3
+    assert "Pages are not renewed" in caplog.text
+    herd.release()
+    assert herd.started == 5
 
 
 def test_no_request_waits_for_an_application_that_hangs_if_there_is_a_stale_page(make_herd, clock):

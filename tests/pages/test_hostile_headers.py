@@ -61,34 +61,16 @@ def test_a_header_with_a_control_character_selects_no_stored_page(make_site):
     """Frameworks differ in where such a header ends, also in the cookies after the character."""
     site = make_site(cookies=["theme"])
     site.respond = answering({**USUAL, "vary": "Cookie"})
-    for _ in range(2):
-        site.get(headers={"cookie": "theme=dark; other=1"})
-    assert site.runs == 1
-    site.get_unchecked("/", {"cookie": "theme=dark; other=\x01"})
-    assert site.runs == 2
+    assert site.found(*({"cookie": f"theme=dark; other={value}"} for value in "12\x01")) == ["fwd", "hit", "fwd"]
 
 
-@pytest.mark.parametrize(
-    ("value", "more", "is_parsed"),
-    [
-        (b"max-age=0, only-if-cached", b"", True),
-        (b"max-age=0, only-if-cached", b" " * (4096 - 25), True),
-        (b"max-age=0, only-if-cached", b" " * (4097 - 25), False),
-        (None, b"", False),
-    ],
-)
-def test_the_directives_of_an_oversized_request_header_are_not_parsed(value, more, is_parsed):
-    found = rules.request_directives(value and value + more)
-    assert found == ({b"max-age": b"0", b"only-if-cached": None} if is_parsed else {})
-
-
-def test_an_oversized_condition_or_range_is_not_parsed():
+@pytest.mark.parametrize("length", [4096, 4097])
+def test_an_oversized_request_header_is_not_parsed(length):
     headers = [(b"etag", b'"a"'), (b"last-modified", b"Tue, 14 Nov 2023 22:13:20 GMT")]
-    for length in (4096, 4097):
-        many = b'"a"'.ljust(length, b",")
-        assert rules.is_not_modified(headers, many, headers[1][1], 2_000_000_000) == (length == 4096)
-        span = rules.byte_range(headers, 10, b"bytes=0-1".ljust(length), None)
-        assert span == ((0, 1) if length == 4096 else None)
+    is_parsed = length == 4096
+    assert bool(rules.request_directives(b"only-if-cached".ljust(length))) == is_parsed
+    assert rules.is_not_modified(headers, b'"a"'.ljust(length, b","), headers[1][1], 2_000_000_000) == is_parsed
+    assert rules.byte_range(headers, 10, b"bytes=0-1".ljust(length), None) == ((0, 1) if is_parsed else None)
 
 
 # Time. A quadratic parser needs minutes for the fields of 64 kB, and the linear ones half a second for all of them.

@@ -12,13 +12,11 @@ MAX_BYTES = 2 << 20
 MORE = 8 << 20
 """Bytes for the keys, the figures and the objects of the stored pages, and for the allocator."""
 
-ALWAYS = ["all at the same time"]
-OTHERS = [kind for kind in ATTACKS if kind not in ALWAYS]
+# All of them at the same time, and each by itself.
+KINDS = [[*ATTACKS][-1], *(pytest.param(kind, marks=pytest.mark.deep) for kind in [*ATTACKS][:-1])]
 
 
-@pytest.mark.parametrize(
-    "kind", [kind if kind in ALWAYS else pytest.param(kind, marks=pytest.mark.deep) for kind in ATTACKS]
-)
+@pytest.mark.parametrize("kind", KINDS)
 def test_hostile_requests_do_not_make_the_process_grow(kind):
     result = run_python("-m", "tests.pages.memory_attacks", kind, str(REQUESTS), str(MAX_BYTES), check=True)
     figures = json.loads(result.stdout)

@@ -11,7 +11,12 @@ from django.test import override_settings
 from wheelcache.flask_backend import HTTPCache as FlaskHTTPCache
 from wheelcache.pages import HTTPCache
 from wheelcache.pages.django_pages import COMPANION, page_cache
+from wheelcache.pages.needs import MAX_BODY, Need
+from wheelcache.pages.notes import PageNotes
+from wheelcache.pages.obstacles import _needs
 from wheelcache.pages.options import Options
+from wheelcache.pages.rules import Response
+from wheelcache.pages.storing import TOO_LONG
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "http-cache.md"
 
@@ -72,9 +77,7 @@ def test_an_unknown_option_is_named_with_the_most_similar_one(make, option, more
         make(**{option: 1})
 
 
-def test_a_cache_of_flask_that_has_no_app_yet_says_so():
-    pages = FlaskHTTPCache("shop pages")
-    with pytest.raises(AttributeError, match=r"^the HTTP cache 'shop pages' has no app yet: call init_app"):
-        pages.purge("https://example.com/")
-    with pytest.raises(AttributeError, match="has no attribute 'purge_everything'"):
-        pages.purge_everything()
+@pytest.mark.parametrize(("length", "needs"), [(b"33554431", [Need(MAX_BODY, "33554432")]), (b"33554432", [])])
+def test_a_rehearsal_recommends_no_max_body_above_32_mib(length, needs):
+    response = Response(200, [(b"content-length", length)])
+    assert _needs(TOO_LONG, PageNotes(), response, frozenset(), "/") == needs

@@ -4,19 +4,8 @@ from time import thread_time
 
 import pytest
 
-from tests.pages.site import EPOCH
-from wheelcache.pages import rules
-from wheelcache.pages.page_rules import (
-    NO_RULE,
-    PageRule,
-    PageRules,
-    bypass,
-    fail_safe,
-    grace,
-    listed,
-    ttl,
-    without_cookies,
-)
+from wheelcache.pages import HTTPCache, bypass, fail_safe, grace, ttl, without_cookies
+from wheelcache.pages.page_rules import NO_RULE, PageRule, PageRules, listed
 
 
 @pytest.mark.parametrize(
@@ -24,16 +13,13 @@ from wheelcache.pages.page_rules import (
     [
         ("/news/*", "a.example", "/news/", True),
         ("/news/*", "a.example", "/news", False),
-        ("/news/*", "a.example", "/en/news/", False),
         ("/news", "a.example", "/news", True),
         ("/*.html", "a.example", "/x/y.html", True),
         ("/*.html", "a.example", "/x/y.html\n", False),
         ("/*/edit/*", "a.example", "/x/y/edit/", True),
         ("/[a]+.x", "a.example", "/[a]+.x", True),
         ("/[a]+.x", "a.example", "/aa-x", False),
-        ("/a\\*", "a.example", "/a\\b", True),
         ("/café", "a.example", "/café".encode().decode("latin-1"), True),
-        ("A.Example/*", "a.example", "/x", True),
         ("*.example/*", "a.example", "/x", True),
         ("*.example/private", "a.org", "/b.example/private", False),
         ("a.example/*", "a.example.org", "/", False),
@@ -46,7 +32,6 @@ from wheelcache.pages.page_rules import (
         ("LocalHost:8000/x", "localhost:8000", "/x", True),
         ("[::1]/x", "[::1]", "/x", True),
         ("//intranet/*", "intranet", "/x", True),
-        ("//intranet/*", "a.example", "/x", False),
         ("//intranet/*", "a.example", "//intranet/x", False),
     ],
 )
@@ -91,13 +76,25 @@ def test_an_invalid_rule_is_named(given, message):
 
 
 @pytest.mark.parametrize(
-    ("make", "value"),
-    [(ttl, 0), (ttl, "60"), (ttl, None), (ttl, float("inf")), (grace, -1), (fail_safe, -1)],
+    ("make", "values", "message"),
+    [
+        *((ttl, [value], r"the number in ttl\(\) must be") for value in (0, "60", None, float("inf"))),
+        *((make, [-1], r"the number in .*\(\) must be a number of seconds") for make in (grace, fail_safe)),
+        *(
+            (lambda names: ttl(60, cookies=names), [names], r"cookies in ttl\(\) must be a list")
+            for names in ("a", [5])
+        ),
+        *((without_cookies, names, r"(the names in )?without_cookies\(\) must ") for names in ((), ("a b",), (5,))),
+    ],
 )
-def test_an_invalid_number_is_named(make, value):
-    message = rf"^the number in {make.__name__}\(\) must be a number of seconds"
-    with pytest.raises((TypeError, ValueError), match=message):
-        make(value)
+def test_an_invalid_argument_of_a_rule_is_named(make, values, message):
+    with pytest.raises((TypeError, ValueError), match=f"^{message}"):
+        make(*values)
+
+
+def test_a_rule_that_removes_the_cookie_of_a_session_is_refused():
+    with pytest.raises(ValueError, match="rules must not name the cookie of a session: 'sid'"):
+        HTTPCache(rules=[("/*", without_cookies("a", "sid"))], session_cookies=["sid"])
 
 
 @pytest.mark.parametrize(
@@ -121,42 +118,3 @@ def test_matching_is_linear_in_the_path():
     before = thread_time()
     assert not found.of("." * 100_000, "/" + "a" * 100_000).bypasses
     assert thread_time() - before < 5
-
-
-def freshness(control, rule, status=200):
-    headers = [(b"cache-control", control)]
-    response = rules.Response(status, headers)
-    return rules.freshness(response, wall=EPOCH, seconds=0, rule=rule, grace=5, fail_safe=6)
-
-
-@pytest.mark.parametrize("control", [b"", b"max-age=60", b"s-maxage=7", b"max-age=0, must-revalidate"])
-def test_ttl_is_the_lifetime_of_a_page_whatever_its_headers_say(control):
-    for status in (200, 203, 204, 300, 301, 308, 404, 410):
-        assert freshness(control, ttl(3600), status).lifetime == 3600
-    for status in (201, 302, 403, 405, 500, 503):
-        assert freshness(control, ttl(3600), status) == freshness(control, NO_RULE, status)
-    assert not freshness(b"no-cache", ttl(60)).is_useful
-
-
-BOTH = PageRules([("/*", grace(30)), ("/*", fail_safe(30))]).of("h", "/")
-
-
-@pytest.mark.parametrize(
-    ("rule", "control", "graced", "failing"),
-    [
-        (BOTH, b"max-age=60", 30, 30),
-        (BOTH, b"s-maxage=60", 30, 30),
-        (BOTH, b"max-age=60, stale-while-revalidate=7", 7, 30),
-        (BOTH, b"max-age=60, stale-while-revalidate=7, stale-if-error=0", 7, 0),
-        (BOTH, b"max-age=60, must-revalidate", 0, 0),
-        (BOTH, b"max-age=60, proxy-revalidate, stale-while-revalidate=7", 0, 0),
-        # Each leaves the option of the other one.
-        (grace(30), b"max-age=60", 30, 6),
-        (fail_safe(30), b"max-age=60", 5, 30),
-        # Unlike a rule, an option does not replace s-maxage (RFC 9111, 5.2.2.10).
-        (fail_safe(30), b"s-maxage=60", 0, 30),
-    ],
-)
-def test_grace_and_fail_safe_let_pages_be_stale_that_do_not_specify_it(rule, control, graced, failing):
-    page = freshness(control, rule)
-    assert (page.grace, page.fail_safe) == (graced, failing)

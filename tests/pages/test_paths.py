@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import wheelcache
 from tests.guests import has, needs
 from tests.pages.site import Response, answering
-from wheelcache.pages.busiest import LONGEST_PATH, PLACES, SpaceSaving, readable
+from wheelcache.pages.busiest import LONGEST_PATH, NOT_STORED, PLACES, NamedPaths, SpaceSaving, readable
 from wheelcache.pages.figures import Figures
 from wheelcache.pages.reasons import BYPASSING, MOST_REASONS, REASONS, refusal
 from wheelcache.pages.variants import MOST_VARIANTS
@@ -50,6 +50,19 @@ def test_random_paths_of_a_stranger_push_out_no_real_one():
     (first, found), *others = figures.stats().not_stored_paths["session"].items()
     assert (first, found) == ("/account", 2000)
     assert max(number for _, number in others) < 10
+
+
+def test_each_occurrence_is_published_once_and_all_again_in_a_new_database():
+    paths = NamedPaths({NOT_STORED: 1})
+    paths.add(NOT_STORED, "private", "/a", 3)
+    old = paths.unpublished()
+    paths.published(old)
+    paths.add(NOT_STORED, "private", "/a")
+    for occurrences in (paths.unpublished(), old):
+        paths.published(occurrences)
+    assert (old[0].number, paths.unpublished()) == (3, [])
+    paths.publish_again()
+    assert [each.number for each in paths.unpublished()] == [4]
 
 
 @pytest.mark.parametrize(
@@ -105,11 +118,12 @@ def test_a_page_with_too_many_variants_names_the_header_that_has_them(site):
     assert stats.not_stored == {}
 
 
-def test_a_child_of_a_fork_begins_its_own_paths():
+def test_a_child_of_a_fork_begins_its_own_paths_and_owes_no_bytes_to_the_clients_of_its_parent():
     figures = Figures()
     refuse(figures, "status", a=100)
+    figures.unsent = 5
     figures.after_fork_in_child()
-    assert (figures.stats().not_stored_paths, figures.unpublished_paths()) == ({}, [])
+    assert (figures.stats().not_stored_paths, figures.unpublished_paths(), figures.weight) == ({}, [], 0)
 
 
 def test_each_reason_of_the_package_is_explained_with_its_detail():
@@ -126,30 +140,20 @@ def test_each_reason_of_the_package_is_explained_with_its_detail():
 # The figures of a site.
 
 
-@pytest.fixture
-def worker(make_site, clock, tmp_path):
-    """Return a function that makes a worker, and one that returns the published figures."""
-
+@needs("watch")
+def test_the_paths_of_all_workers_are_added_also_after_their_end(make_site, clock, tmp_path):
     def published():
         clock.advance(INTERVAL)
-        return only(tmp_path / "figures").stats.pages
+        return only(tmp_path).stats.pages
 
-    def worker():
-        site = make_site(figures_dir=tmp_path / "figures")
+    sites = [make_site(figures_dir=tmp_path) for _ in range(2)]
+    for site in sites:
         site.get()
-        return site, site.cache.pages.figures
-
-    return worker, published
-
-
-@needs("watch")
-def test_the_paths_of_all_workers_are_added_also_after_their_end(worker):
-    worker, published = worker
-    (site, one), (_, two) = worker(), worker()
+    one, two = (site.cache.pages.figures for site in sites)
     refuse(one, "private", a=3, b=1)
     refuse(two, "private", a=2, c=4)
     assert published().not_stored_paths == {"private": {"/a": 5, "/c": 4, "/b": 1}}
-    site.cache.cache.close()
+    sites[0].cache.cache.close()
     refuse(two, "private", c=7)
     refuse(two, "made up", d=1)
     two.variants_full("/a", "user-agent")

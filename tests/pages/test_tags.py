@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.pages.site import USUAL, Response, answering
+from tests.pages.site import USUAL, answering
 
 pytestmark = pytest.mark.pairs(full="make_site", of="make_site")
 
@@ -46,17 +46,13 @@ def test_the_tags_of_pages_count_in_max_bytes(make_site):
 
 def test_only_the_variants_with_the_tag_are_purged(site):
     def respond(request):
-        language = request.headers["accept-language"]
-        return Response(b"page", {**USUAL, "vary": "Accept-Language", "cache-tag": f"in-{language}, all"})
+        return tagged(f"in-{request.headers['accept-language']}, all", vary="Accept-Language")(request)
 
     site.respond = respond
-
-    def visit():
-        return [site.get(headers={"accept-language": language}).detail[:3] for language in ("de", "en")]
-
-    assert visit() == ["fwd", "fwd"]
+    languages = [{"accept-language": language} for language in ("de", "en")]
+    assert site.found(*languages) == ["fwd", "fwd"]
     site.cache.delete_tags("in-de")
-    assert visit() == ["fwd", "hit"]
+    assert site.found(*languages) == ["fwd", "hit"]
 
 
 def test_a_page_that_was_validated_keeps_its_tags_unless_the_304_lists_others(site, clock):

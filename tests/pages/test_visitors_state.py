@@ -5,7 +5,7 @@ from itertools import count
 import pytest
 
 from tests.pages.site import Response, answering
-from wheelcache.pages import HTTPCache, bypass, ttl, without_cookies
+from wheelcache.pages import bypass, ttl, without_cookies
 
 numbers = count()
 
@@ -34,10 +34,19 @@ def test_a_lifetime_of_a_rule_is_for_visitors_without_the_cookie(make_site):
     assert site.get("/", cookie("basket=1")).detail == (
         'fwd=miss; detail="depends on the cookie basket, which this visitor has; only a rule gives it a lifetime"'
     )
-    # The reason leaves a mark only for requests with this cookie.
-    assert site.get().detail == "fwd=miss; stored"
-    assert hits(site, None, "analytics=1", "baskets=2", *["basket=1"] * 3) == [True] * 3 + [False] * 3
-    assert site.stats().not_stored == {"visitor": 4}
+    # The reason leaves a mark only for requests with this cookie, which the first of them may remove.
+    assert hits(site, "basket=1", "baskets=2", None, "analytics=1") == [False, False, True, True]
+    assert hits(site, *["basket=1"] * 3) == [False] * 3
+    assert site.stats().not_stored == {"visitor": 5}
+
+
+def test_a_page_for_one_visitor_does_not_remove_that_of_the_others(make_site, clock):
+    site = make_site(rules=[("/*", ttl(60))], fail_safe=600)
+    site.respond = answering({})
+    site.get()
+    clock.advance(60)
+    for site.respond, headers in (shop(), cookie("basket=1")), (answering({}, status=500), {}):
+        assert site.get("/", headers).status == 200
 
 
 def test_cookies_that_are_values_make_variants(make_site):
@@ -60,8 +69,11 @@ def test_a_lifetime_that_the_page_itself_has_counts_for_all(make_site, control, 
 @pytest.mark.parametrize("cookies", [None, ["sid"]])
 def test_a_visitor_with_a_session_gets_no_lifetime_of_a_rule(make_site, cookies):
     site = make_site(rules=[("/*", ttl(60))], session_cookies=["sid"], cookies=cookies)
-    site.respond = shop(vary="Cookie")
-    assert hits(site, "sid=1", "sid=1", None, None) == [False, False, False, True]
+    site.respond = answering({"vary": "Cookie"})
+    # Frameworks may find any cookie in the last header.
+    for header in ("sid=1", 'a="'):
+        assert hits(site, header, header) == [False, False]
+    assert hits(site, None, None) == [False, True]
 
 
 # Cookies that pages lose.
@@ -96,7 +108,11 @@ def keeps(site, target=PAGE, sent="history=/b", **how):
 def test_pages_are_shared_by_visitors_whose_cookie_they_lose(make_site):
     site = make_site(rules=LOSES)
     site.respond = history()
-    # It could have been private.
+    # It could have been private, which neither the answer to a HEAD nor an error shows.
+    site.get(PAGE, cookie("history=/b"), method="HEAD")
+    site.respond = answering({}, status=404)
+    site.get(PAGE, cookie("history=/b"))
+    site.respond = history()
     assert keeps(site)
     for sent, start in (
         ("history=/b", "fwd=miss; stored"),
@@ -139,6 +155,17 @@ def test_a_page_that_was_private_for_another_visitor_keeps_the_cookie_from_the_f
     site.respond = history("private")
     for target in ("/catalogue/b", "/catalogue/b?c"):
         assert [keeps(site, target, sent) for sent in ("history=/b", "history=/b; theme=dark")] == [True, True]
+    # A visitor without cookies has left a mark, so that one request a second may be stored.
+    site.get("/catalogue/c")
+    assert keeps(site, "/catalogue/c")
+
+
+def test_a_page_that_becomes_private_sends_no_cookie_that_it_sets_without_having_seen_it(make_site):
+    site = make_site(rules=LOSES)
+    site.respond = history()
+    assert keeps(site)
+    site.respond = history("private")
+    assert [keeps(site) for _ in range(2)] == [False, True]
 
 
 def test_another_cookie_that_the_page_sets_keeps_it_out(make_site):
@@ -146,21 +173,3 @@ def test_another_cookie_that_the_page_sets_keeps_it_out(make_site):
     site.respond = answering({"cache-control": "max-age=60", "set-cookie": "historyx=1"})
     answer = site.get(PAGE)
     assert (answer.detail, answer["set-cookie"]) == ('fwd=miss; detail="sets cookie historyx"', "historyx=1")
-
-
-@pytest.mark.parametrize(
-    ("call", "error", "message"),
-    [
-        (lambda: ttl(60, cookies="theme"), TypeError, r"cookies in ttl\(\) must be a list of names"),
-        (lambda: ttl(60, cookies=[5]), TypeError, r"cookies in ttl\(\) must be a list"),
-        *((lambda names=names: without_cookies(*names), ValueError, "without_cookies") for names in ((), ("a b",))),
-        (lambda: without_cookies(5), TypeError, "without_cookies"),
-        (
-            lambda: HTTPCache(rules=[("/*", without_cookies("a", "sid"))], session_cookies=["sid"]),
-            *(ValueError, "rules must not name the cookie of a session: 'sid'"),
-        ),
-    ],
-)
-def test_wrong_names_of_cookies_are_named(call, error, message):
-    with pytest.raises(error, match=message):
-        call()
