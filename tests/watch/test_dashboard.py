@@ -6,7 +6,6 @@ import re
 
 import pytest
 
-from tests.watch.browser.canned import CannedSite
 from tests.watch.published import INTERVAL
 from wheelcache.core import IMPLEMENTATION
 from wheelcache.near_cache.near_cache import NearCache
@@ -58,28 +57,6 @@ def test_nothing_in_a_title_is_markup(hostile):
 
 
 # The figures.
-
-
-def keys_of(document):
-    """Return the keys of a document, with those of the objects in it, and of the first object of each list."""
-    if isinstance(document, list):
-        return [keys_of(each) for each in document[:1]]
-    return {key: keys_of(each) for key, each in document.items()} if isinstance(document, dict) else None
-
-
-def test_the_figures_have_every_key_that_the_page_is_tested_with(make):
-    canned = CannedSite()
-    canned.stop()
-    document = json.loads(json.dumps(dashboard(make()).figures(), allow_nan=False))
-    assert document.keys() == canned.figures.keys()
-    card, tested = only_card(document), canned.card()
-    assert card.keys() == tested.keys()
-    for part in ("figures", "now", "recent", "sentence", "history"):
-        assert card[part].keys() >= tested[part].keys(), part
-    for total in (card["total"], card["workers"][0]["total"]):
-        assert total.keys() >= tested["total"].keys()
-    assert keys_of(card["workers"][0]["now"]) == keys_of(tested["workers"][0]["now"])
-    assert card["workers"][0].keys() == tested["workers"][0].keys()
 
 
 def test_the_figures_are_those_of_the_cache(make):

@@ -14,8 +14,7 @@ from selenium.webdriver.common.keys import Keys
 
 from tests.waiting import until
 from tests.watch.browser.axe import violations, violations_in_both_themes
-from tests.watch.browser.canned import CannedSite
-from tests.watch.browser.cards import full_card, group
+from tests.watch.browser.canned import full_card, group
 from tests.watch.browser.page import SOON, resize, set_offline
 from wheelcache.pages.reasons import REASONS
 from wheelcache.watch.dashboard.permissions import Permission
@@ -72,6 +71,17 @@ def test_without_an_answer_the_first_line_and_the_title_say_so_until_there_is_on
     assert not page.find("#banner").is_displayed()
 
 
+def test_who_is_logged_out_sees_the_last_figures_and_a_link_to_the_login(page, site):
+    page.expected = ["401 (Unauthorized)"]
+    page.show(full_card(site))
+    site.status = 401
+    page.look_again()
+    assert until(lambda: page.state() == "login", SOON)
+    assert "log in" in page.text("#banner-text")
+    assert page.figure("hit_ratio") == "93.0%"
+    assert page.find("#login").is_displayed()
+
+
 @pytest.mark.parametrize("place", ["groups", "misses", "store", "pages", "workers", "loads"])
 def test_the_verdict_on_a_cache_leads_to_the_section_that_shows_what_is_wrong(page, site, place):
     sentence = {"state": "bad", "text": "Something is <b>wrong</b>.", "place": place}
@@ -103,8 +113,7 @@ def test_25_caches_are_a_table_that_can_be_sorted_and_filtered_and_whose_choice_
     page.select("cache 24")
     assert site.asked[-1].endswith("?details=cache+24&span=3600")
     page.driver.refresh()
-    assert page.is_fresh()
-    assert page.find("section[data-cache]").get_attribute("data-cache") == "cache 24"
+    assert until(lambda: page.all('section[data-cache="cache 24"]'), SOON)
 
 
 # Which group of keys?
@@ -245,7 +254,7 @@ def test_a_cache_shows_its_hits_its_memory_its_loads_and_its_store(page, site):
         "store_errors": "8",
         "pages_not_stored": "33",
     }
-    assert {name: page.figure(name, "pages") for name in figures} == figures
+    assert {name: page.figure(name) for name in figures} == figures
     assert page.facts("settings") == [["MAX_ENTRIES", "10"]]
     first, _ = page.all('[data-part="reasons"] details')
     cause = REASONS["set-cookie"]
@@ -295,7 +304,7 @@ def test_a_rehearsal_shows_its_result_the_views_and_what_to_mend(page, site):
     views = [{"view": "news.list", **numbers}]
     rehearsal = {"sentence": "Apply this.", "block": "rules=[...]", "mode": "rehearse", "views": views}
     page.show(site.card() | {"rehearsal": {**rehearsal, "findings": [finding]}})
-    page.unfold("rehearsal")
+    page.unfold()
     assert page.facts("rehearsal") == [["news.list", "1,200", "900", "45", "2", "0", "7", "1"]]
     for text in ("Apply this.", "rules=[...]", "Mode: rehearse", finding["sentence"], *finding["details"]):
         assert text in page.text('[data-part="rehearsal"]')
@@ -331,52 +340,36 @@ def test_events_are_a_short_list_and_all_of_them_during_an_incident_or_if_the_re
 
 # Numbers and times in words.
 
-
-@pytest.mark.parametrize(
-    ("call", "expected"),
-    [
-        ("percent(0.9996)", "99.9%"),
-        ("percent(0.0001)", "0.1%"),
-        ("percent(1)", "100%"),
-        ("rate(9.994)", "9.99"),
-        ("rate(10.4)", "10"),
-        ("rate(123456)", "123K"),
-        ("duration(119)", "119 s"),
-        ("duration(120)", "2 min"),
-        ("duration(7199)", "120 min"),
-        ("duration(7200)", "2 h"),
-        ("duration(172800)", "2 days"),
-        ("bytes(1023)", "1,020 B"),
-        ("bytes(1024)", "1 KiB"),
-        ("bytes(2 ** 50)", "1,020 TiB"),
-        ("milliseconds(0.5)", "500 µs"),
-        ("milliseconds(1000)", "1 s"),
-        ("estimate(0.01)", "<10 µs"),
-        ("estimate(37.5)", "≈38 ms"),
-        ("estimate(10000)", ">10 s"),
-        ("estimate(null)", "\N{EN DASH}"),
-        ("groupName('')", "other keys"),
-        ("plural(1, 'entry', 'entries') + plural(2, 'entry', 'entries')", "1 entry2 entries"),
-    ],
-)
-def test_a_number_has_a_unit_and_three_digits(words, call, expected):
-    assert words(call) == expected
+WORDS = {
+    "percent(0.9996)": "99.9%",
+    "percent(0.0001)": "0.1%",
+    "percent(1)": "100%",
+    "rate(9.994)": "9.99",
+    "rate(10.4)": "10",
+    "rate(123456)": "123K",
+    "duration(119)": "119 s",
+    "duration(120)": "2 min",
+    "duration(7199)": "120 min",
+    "duration(7200)": "2 h",
+    "duration(172800)": "2 days",
+    "bytes(1023)": "1,020 B",
+    "bytes(1024)": "1 KiB",
+    "milliseconds(0.5)": "500 µs",
+    "milliseconds(1000)": "1 s",
+    "estimate(0.01)": "<10 µs",
+    "estimate(37.5)": "≈38 ms",
+    "estimate(10000)": ">10 s",
+    "estimate(null)": "\N{EN DASH}",
+    "groupName('')": "other keys",
+    "plural(1, 'entry', 'entries')": "1 entry",
+}
 
 
-@pytest.fixture(scope="module")
-def words(chromium):
-    """Return the value of a call of a function of ``words.js``, in a page."""
-    site = CannedSite()
-    chromium.get(f"{site.url}/wheelcache/")
-    script = "import('./words.js').then((words) => { window.words = words; })"
-    chromium.execute_script(f"return {script}")
-
-    def value(call):
-        name = re.match(r"\w+", call)[0]
-        return chromium.execute_script(f"const {{ {name} }} = window.words; return {call}")
-
-    yield value
-    site.stop()
+def test_a_number_has_a_unit_and_three_digits(page):
+    page.show()
+    calls = ", ".join(f"words.{call}" for call in WORDS)
+    found = page.run(f"return import('./words.js').then((words) => [{calls}])")
+    assert dict(zip(WORDS, found, strict=True)) == WORDS
 
 
 # In any width, theme and on paper.

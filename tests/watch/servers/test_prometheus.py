@@ -1,6 +1,7 @@
 """Prometheus reads the same figures from every worker of a site."""
 
 import http.client
+import json
 import os
 import signal
 from contextlib import ExitStack
@@ -15,7 +16,7 @@ class Worker:
 
     def __init__(self, port):
         self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
-        self.pid = int(self("/"))
+        self.pid = json.loads(self("/"))["pid"]
 
     def __call__(self, path):
         self.connection.request("GET", path)
@@ -35,9 +36,9 @@ def totals(scraped):
 
 def test_a_scrape_of_any_worker_has_the_figures_of_all_and_keeps_those_of_the_killed(tmp_path):
     log, figures = tmp_path / "log", str(tmp_path / "figures")
-    command = two_workers_of("tests.watch.servers.metrics_site")
+    command = two_workers_of("tests.watch.servers.watched_site")
     with (
-        running(command, log, is_up=lambda each: each.is_up(""), METRICS_FIGURES=figures) as server,
+        running(command, log, is_up=lambda each: each.is_up(""), SITE_FIGURES=figures) as server,
         ExitStack() as stack,
     ):
         workers = one_of_each_worker(lambda: Worker(server.port), stack, log)
