@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.watch.published import INTERVAL
 from wheelcache.engine.stats import MISSES, Stats
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.watch.comparison import Change, Side, changes_between, compare, differ, sentence_of, worse_groups
@@ -358,10 +357,5 @@ def test_the_command_compares_the_published_figures(make, clock, command, monkey
     assert ["shop", "1.7%", "73.7%", "Deleted"] in [line.split() for line in lines]
     ((document,), _) = command("compare", "--json", "--before", at)
     assert (document["cache"], document["groups"]) == ("pages", found["groups"])
-
-
-def test_the_command_says_why_there_is_nothing_to_compare(make, clock, command):
-    make().set("a", 1)
-    clock.advance(INTERVAL)
     _, reason = command("compare", "--before", "2020-01-01T10:00Z")
     assert reason == "Nothing to compare: the figures before or after cover less than a minute."

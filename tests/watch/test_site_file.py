@@ -11,7 +11,7 @@ import pytest
 
 from tests.full_disk import room_for
 from tests.waiting import PATIENCE
-from tests.watch.processes import run, worker
+from tests.watch.processes import worker
 from tests.watch.published import INTERVAL, counted, look, only
 from wheelcache import Cache
 from wheelcache.runtime import private_files
@@ -184,43 +184,3 @@ def test_who_is_stopped_in_the_middle_of_a_publication_delays_the_others_by_a_mo
         stopped.execute("ROLLBACK")
     clock.advance(INTERVAL)
     assert counted(path) == {"pages": 1}
-
-
-@pytest.mark.parametrize("at", [0, 7])
-@pytest.mark.deep
-def test_whoever_is_killed_at_any_moment_leaves_whole_figures(path, at):
-    """Kill workers repeatedly during publications: every committed count is included once."""
-    out = run(
-        """
-        from wheelcache.watch.site_file import SiteFile
-        committed = 0
-        for number in range(10):
-            read, write = os.pipe()
-            def child():
-                cache = make()
-                for _ in range(200):
-                    use(cache, 1)
-                    os.write(write, b"x")
-            pid = os.fork()
-            if pid == 0:
-                child()
-                os._exit(0)
-            os.close(write)
-            got = 0
-            while got < int(sys.argv[2]) + 3 * number:
-                got += len(os.read(read, 1))
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-            while more := os.read(read, 1000):
-                got += len(more)
-            committed += got
-            found = counted(path).get("pages", 0)
-            # The last count may have been committed before its process could report it.
-            assert committed <= found <= committed + 1, (committed, found)
-            committed = found
-        print(only(path).workers)
-        """,
-        path,
-        at,
-    )
-    assert out == ["0"]

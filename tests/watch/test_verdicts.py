@@ -17,11 +17,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.watch.scrape import ROOT, Scrape, promtool
 from wheelcache import Cache, ManualClock
-from wheelcache.engine.codec import size_of
 from wheelcache.watch import publisher, site_commands
 from wheelcache.watch.console import show
 from wheelcache.watch.dashboard.dashboard import Dashboard
-from wheelcache.watch.event_log import CLEARED, Event, add_events
 from wheelcache.watch.prometheus import Collector
 
 pytestmark = pytest.mark.compiled
@@ -60,22 +58,11 @@ class PlantedSite:
 
     def deploy(self):
         """Replace all workers by those of another release."""
-        number = len(self.workers)
-        release = self._publication.recorder.time(), f"r{next(self.numbers)}"
-        self._publication.publisher.file.write(lambda db: db.execute("INSERT INTO releases VALUES (?, ?)", release))
+        number, publication = len(self.workers), self.workers[0].engine.observed.observer.publication
+        release = publication.recorder.time(), f"r{next(self.numbers)}"
+        publication.publisher.file.write(lambda db: db.execute("INSERT INTO releases VALUES (?, ?)", release))
         self.stop()
         self.start(number)
-
-    def clear(self, operator):
-        """Clear the cache in all workers as the dashboard does, at the time of the manual clock."""
-        event = Event.of(CLEARED, self._publication.recorder.time(), cache="pages", subject=operator)
-        self._publication.publisher.file.write(lambda db: add_events(db, [event]))
-        for worker in self.workers:
-            worker.clear()
-
-    @property
-    def _publication(self):
-        return self.workers[0].engine.observed.observer.publication
 
     def serve(self, minutes, *visits):
         """Let all workers serve the same traffic: ``visits`` are functions of a worker, each called every second."""
@@ -197,12 +184,6 @@ def a_release_drops_a_tag_in_both_workers(site):
     return "Cache 'pages', product: misses rose from "
 
 
-def half_of_the_bytes_fit(site):
-    site.start(max_weight=10_000, weigher=size_of)
-    site.serve(site.minutes + 6, site.view("product", 5, keys=80))
-    return "Cache 'pages' is too small: "
-
-
 def entries_of_two_workers_do_not_fit(site):
     site.start(2, max_entries=50)
     site.serve(site.minutes + 6, site.view("product", 2, keys=100))
@@ -212,13 +193,6 @@ def entries_of_two_workers_do_not_fit(site):
 def a_restart_empties_the_cache(site):
     before = site.view("product", 10, keys=1000)
     before_and_after(site, before, before)
-
-
-def an_operator_clears_the_cache_after_a_release(site):
-    view = site.view("product", 10, keys=1000)
-    before_and_after(site, view, view)
-    site.clear("maria")
-    site.serve(2, *others(site), view)
 
 
 def no_look_up_after_a_busy_day(site):
@@ -237,10 +211,8 @@ ALERTS = {
     a_view_fails_in_one_of_two_workers: ("LoadsFail", "product"),
     a_release_shortens_the_lifetime: ("MissesRose", "product"),
     a_release_drops_a_tag_in_both_workers: ("MissesRose", "product"),
-    half_of_the_bytes_fit: ("TooSmall", None),
     entries_of_two_workers_do_not_fit: ("TooSmall", None),
     a_restart_empties_the_cache: None,
-    an_operator_clears_the_cache_after_a_release: None,
     no_look_up_after_a_busy_day: None,
     a_failure_now_and_then: None,
 }

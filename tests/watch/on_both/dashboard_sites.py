@@ -1,6 +1,7 @@
 """Sites with a dashboard, in both frameworks, and requests to them."""
 
 import json
+from types import SimpleNamespace
 
 import flask
 import flask_caching
@@ -16,6 +17,12 @@ from wheelcache.watch import flask_dashboard
 urlpatterns = [path("wheelcache/", include("wheelcache.watch.urls")), path("", lambda _: HttpResponse())]
 
 
+OPERATE = frozenset({"operate"})
+
+GRANTED = []
+"""The permissions of the user of a ``DjangoSite``."""
+
+
 class LoggedIn:
     """Log every visitor in as the same user."""
 
@@ -23,46 +30,25 @@ class LoggedIn:
         self.get_response = get_response
 
     def __call__(self, request):
-        from django.contrib.auth.models import User
-
-        request.user = User(username="ann")
+        request.user = SimpleNamespace(
+            is_authenticated=True,
+            has_perm=lambda permission: permission.removeprefix("wheelcache.") in GRANTED,
+            get_username=lambda: "ann",
+        )
         return self.get_response(request)
-
-
-OPERATE = frozenset({"operate"})
-
-GRANTED = []
-"""The permissions of the user of a ``DjangoSite``. Django gives no test a place in its authentication backends."""
-
-
-class Granted:
-    """An authentication backend with one user, as far as ``has_perm`` is concerned."""
-
-    def has_perm(self, user, permission, obj=None):
-        return permission.removeprefix("wheelcache.") in GRANTED
 
 
 class DjangoSite:
     user = "ann"
+    middleware = (f"{__name__}.LoggedIn",)
 
-    def __init__(self, stack, figures_dir, name="atlas", *middleware, grant=OPERATE, **settings):
+    def __init__(self, stack, figures_dir, name="atlas", grant=OPERATE, **settings):
         self.stack = stack
-        stack.callback(GRANTED.clear)
         GRANTED[:] = grant or ()
         options = {"FIGURES_DIR": figures_dir}
         cache = {"BACKEND": "wheelcache.django_backend.WheelCache", "LOCATION": name, "OPTIONS": options}
-        stack.enter_context(
-            override_settings(
-                CACHES={"default": cache},
-                ROOT_URLCONF=__name__,
-                **{
-                    "INSTALLED_APPS": ["django.contrib.auth", "django.contrib.contenttypes"],
-                    "AUTHENTICATION_BACKENDS": [f"{__name__}.Granted"],
-                    "MIDDLEWARE": [*middleware, f"{__name__}.LoggedIn"],
-                    **settings,
-                },
-            )
-        )
+        given = {"CACHES": {"default": cache}, "ROOT_URLCONF": __name__, "INSTALLED_APPS": ()}
+        stack.enter_context(override_settings(**given, MIDDLEWARE=self.middleware, **settings))
         self.cache = caches["default"]
 
     def browser(self):
@@ -77,15 +63,18 @@ class DjangoSite:
         self.stack.enter_context(override_settings(USE_X_FORWARDED_HOST=True))
 
 
+class CsrfDjangoSite(DjangoSite):
+    middleware = ("django.middleware.csrf.CsrfViewMiddleware", *DjangoSite.middleware)
+
+
 class GuardedDjangoSite(DjangoSite):
     """A site without users: a function of its own lets requests in."""
 
     user = "the dashboard, from 127.0.0.1"
+    middleware = ()
 
     def __init__(self, stack, figures_dir, name="atlas", grant=OPERATE):
-        empty = dict.fromkeys(("INSTALLED_APPS", "AUTHENTICATION_BACKENDS", "MIDDLEWARE"), ())
-        settings = {**empty, "WHEELCACHE_DASHBOARD_GUARD": lambda request: grant}
-        super().__init__(stack, figures_dir, name, **settings)
+        super().__init__(stack, figures_dir, name, WHEELCACHE_DASHBOARD_GUARD=lambda request: grant)
 
 
 class FlaskSite:
@@ -113,11 +102,6 @@ class FlaskSite:
         self.app.wsgi_app = ProxyFix(self.app.wsgi_app, x_host=1)
 
 
-class CsrfDjangoSite(DjangoSite):
-    def __init__(self, stack, figures_dir, name="atlas", **given):
-        super().__init__(stack, figures_dir, name, "django.middleware.csrf.CsrfViewMiddleware", **given)
-
-
 GUARDED = {"django with a guard": GuardedDjangoSite, "flask": FlaskSite}
 SITES = {"django": DjangoSite, "django with the CSRF middleware": CsrfDjangoSite, **GUARDED}
 
@@ -129,6 +113,12 @@ def config_of(site, browser):
 def press(site, url, data=None, **headers):
     status, _, text = site.ask(site.browser(), "post", url, data, {**SENT, **headers})
     return status, json.loads(text)
+
+
+def events(site):
+    """Return the kind, the cache and the text of each recent event, except the starts of workers."""
+    found = [(each["kind"], each["cache"], each["text"]) for each in figures(site)["events"]]
+    return [each for each in found if each[0] != "started"]
 
 
 def figures(site, query=""):

@@ -19,7 +19,7 @@ from tests.watch.on_both.dashboard_page import (
     SENT,
     has_the_headers,
 )
-from tests.watch.on_both.dashboard_sites import config_of, figures, press
+from tests.watch.on_both.dashboard_sites import config_of, events, figures, press
 from wheelcache.watch.dashboard.permissions import Permission
 from wheelcache.watch.dashboard.responses import FORGED
 from wheelcache.watch.publisher import INTERVAL
@@ -61,19 +61,16 @@ GENUINE = {
 
 
 @pytest.fixture
-def site(make_site, tmp_path, settings):
+def site(make_site, settings):
     """A site whose user has all permissions."""
     settings.ALLOWED_HOSTS = ["*"]
-    site = make_site(tmp_path / "figures", grant=frozenset(Permission))
-    site.cache.set("k", "v")
-    return site
+    return make_site(grant=frozenset(Permission))
 
 
 def is_untouched(site, clock):
     """Return whether no request had an effect, even in the workers that act later."""
     clock.advance(2 * INTERVAL)
-    events = [each["kind"] for each in figures(site)["events"] if each["kind"] != "started"]
-    return site.cache.get("k") == "v" and events == []
+    return site.cache.get("k") == "v" and events(site) == []
 
 
 class Unreadable:
@@ -167,10 +164,9 @@ SUBSETS = [frozenset(each) for each in chain.from_iterable(combinations(Permissi
 
 
 @pytest.mark.parametrize("granted", SUBSETS, ids=lambda each: "+".join(sorted(each)) or "none")
-def test_each_right_permits_its_own_requests_and_no_others(make_site, tmp_path, clock, caplog, granted):
+def test_each_right_permits_its_own_requests_and_no_others(make_site, clock, caplog, granted):
     caplog.set_level(logging.INFO, "wheelcache")
-    site = make_site(tmp_path / "figures", grant=granted)
-    site.cache.set("k", "v")
+    site = make_site(grant=granted)
     caplog.clear()
     for url in READS:
         status, _, text = site.ask(site.browser(), "get", url)
@@ -199,26 +195,25 @@ def test_each_right_permits_its_own_requests_and_no_others(make_site, tmp_path, 
     if granted:
         config = config_of(site, site.browser())
         assert (config["may_operate"], config["may_inspect"]) == ("operate" in granted, "inspect" in granted)
-        found = {each["kind"] for each in figures(site)["events"]} - {"started"}
+        found = {kind for kind, *_ in events(site)}
         assert (not found, "deleted" in found) == (granted == {"view_figures"}, {"inspect", "operate"} <= granted)
 
 
 @pytest.mark.parametrize("granted", [(), ("view_figures",)], ids=len)
-def test_a_form_without_the_right_is_not_read(make_site, tmp_path, granted):
-    site = make_site(tmp_path / "figures", grant=frozenset(granted))
+def test_a_form_without_the_right_is_not_read(make_site, granted):
+    site = make_site(grant=frozenset(granted))
     unread = {"wsgi.input": Unreadable(), "CONTENT_LENGTH": str(10**12)}
     for url in ACTIONS:
         assert site.ask(site.browser(), "post", url, None, SENT, unread)[0] == 403
 
 
-def test_an_inspector_smuggles_no_deletion(make_site, tmp_path, clock):
-    site = make_site(tmp_path / "figures", grant=frozenset({"inspect"}))
-    site.cache.set("k", "v")
+def test_an_inspector_smuggles_no_deletion(make_site, clock):
+    site = make_site(grant=frozenset({"inspect"}))
     for actions in (["find", "delete"], ["delete", "find"], ["Delete"], ["delete "], ["DELETE", "delete"]):
         press(site, f"{INSPECT}?action=delete&kind=pattern&text=*", {**DELETE, "action": actions, "rights": "operate"})
     clock.advance(2 * INTERVAL)
     assert site.cache.get("k") == "v"
-    assert "deleted" not in [each["kind"] for each in figures(site)["events"]]
+    assert "deleted" not in [kind for kind, *_ in events(site)]
 
 
 # Forms.
@@ -233,7 +228,7 @@ def test_unknown_and_repeated_fields_change_nothing_and_a_query_is_no_form(site,
     assert press(site, CLEAR, {"cache": ["other", "atlas"]})[0] == 404
     assert is_untouched(site, clock)
     assert press(site, CLEAR, {"cache": ["atlas", "other"], **unknown})[0] == 200
-    assert figures(site)["events"][0]["text"] == f"by {site.user}"
+    assert events(site)[0][2] == f"by {site.user}"
 
 
 def test_huge_forms_are_refused_by_the_framework_or_by_their_content(site, clock):
@@ -290,10 +285,9 @@ def test_no_text_of_a_request_becomes_markup_or_a_header(site):
             assert headers["Content-Type"] == "application/json"
 
 
-def test_a_name_of_a_cache_is_text_in_all_answers(make_site, tmp_path):
+def test_a_name_of_a_cache_is_text_in_all_answers(make_site):
     name = "</script><script>alert(1)</script>"
-    site = make_site(tmp_path / "figures", name, grant=frozenset(Permission))
-    site.cache.set("k", "v")
+    site = make_site(name=name)
     assert name not in site.ask(site.browser(), "get", PAGE)[2]
     _, headers, _ = site.ask(site.browser(), "get", FIGURES)
     assert (headers["Content-Type"], headers["X-Content-Type-Options"]) == ("application/json", "nosniff")
