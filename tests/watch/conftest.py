@@ -80,16 +80,25 @@ def make_exported(caches, clock, closed):
 
 
 @pytest.fixture
-def another_worker(path, monkeypatch, closed):
-    """Publish a cache as if another process had it, which lives until the test ends."""
+def elsewhere(make, monkeypatch):
+    """Make a cache that publishes as if it were in a process of its own, which lives until the test ends."""
+
+    def make_elsewhere(name="pages", **options):
+        with monkeypatch.context() as patch:
+            # The publisher is that of a process.
+            patch.setattr(publisher, "_publishers", {})
+            return make(name, **options)
+
+    return make_elsewhere
+
+
+@pytest.fixture
+def another_worker(elsewhere):
+    """Publish a cache of another process, with this process identifier."""
 
     def publish(name, pid, hits=0, entries=0, use=None, **options):
         clock = ManualClock()
-        with monkeypatch.context() as patch:
-            # Their publisher is not the one of this process.
-            patch.setattr(publisher, "_publishers", {})
-            cache = Cache(name, clock=clock, jitter=0, figures_dir=path, **options)
-        closed(cache)
+        cache = elsewhere(name, clock=clock, **options)
         for key in range(entries):
             cache.set(key, "value")
         for _ in range(hits):
