@@ -163,6 +163,16 @@ def test_values_are_those_of_the_cache(make_exported, scrape, clock):
     assert scraped("wheel_lag_seconds") == 0
 
 
+@pytest.mark.parametrize("limit", [{"max_entries": 2}, {"max_weight": 2, "weigher": lambda key, value: 1}])
+def test_weights_are_no_bytes_unless_entries_are_weighed_in_bytes(make_exported, scrape, limit):
+    cache = make_exported(**limit)
+    cache.set_many(dict.fromkeys("abcd", 1))
+    scraped = scrape()
+    assert scraped("removals_total", cause="evicted") == 2
+    assert [scraped(each) for each in ("evicted_bytes_total", "bytes", "max_bytes")] == [None] * 3
+    assert (scraped("fullness_ratio"), scraped("max_entries")) == (1.0, limit.get("max_entries"))
+
+
 def test_the_histogram_counts_loads_up_to_each_bound_and_all_of_them(make_exported, scrape, clock):
     cache = make_exported()
     exercise(cache, clock)

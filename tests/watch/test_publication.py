@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 
 from tests.watch.processes import run, worker
-from tests.watch.published import INTERVAL, counted, look, only
+from tests.watch.published import INTERVAL, Site, counted, look, only
+from wheelcache import ManualClock
 from wheelcache.core import IMPLEMENTATION
+from wheelcache.engine.codec import size_of
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.watch.figures import Rate
 from wheelcache.watch.publisher import FIRST
@@ -163,7 +165,26 @@ def test_the_child_of_a_fork_is_another_worker_that_counts_from_zero_and_leaves_
     assert out == [f"({parent}, 5) ({child}, 1)", out[1], f"({parent}, 5)", f"({parent}, 5)", "{'pages': 6}"]
 
 
-# Several directories, readers.
+# Several workers, readers.
+
+
+@pytest.mark.parametrize("where", [{}, {"figures_dir": None}], ids=["published", "in this process"])
+def test_the_figures_of_two_workers_are_sums_and_the_worst_lag_and_the_greatest_peak(make, elsewhere, clock, where):
+    late = ManualClock()
+    workers = make(max_entries=10), elsewhere(clock=late, max_entries=20, max_weight=9999, weigher=size_of, **where)
+    for number, cache in enumerate(workers, 1):
+        cache.set_many(dict.fromkeys(range(5 * number), 1))
+        cache.get_many(range(20))
+        cache.delete(0)
+    clock.advance(30)
+    # Its wheel thread does not run.
+    late._now += 30
+    if not where:
+        workers[1].engine.observed.observer.publication.run_now()
+    (found,) = Site(workers).caches
+    assert (found.stats.size, found.stats.hits, found.stats.misses) == (4 + 9, 5 + 10, 15 + 10)
+    assert (found.max_entries, found.max_weight, found.memory) == (30, None, None)
+    assert (found.peak, found.lag, found.fullness) == (10, 30, 13 / 30)
 
 
 def test_many_processes_that_publish_as_fast_as_they_can_lose_nothing_and_readers_see_no_sum_go_down(path):

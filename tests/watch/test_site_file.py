@@ -86,6 +86,24 @@ def test_a_directory_that_others_may_use_by_now_is_not_published_in(cache, path,
     assert only(path).workers == 1
 
 
+def test_who_publishes_removes_what_other_processes_and_versions_left_long_ago(cache, path, clock):
+    ages = {
+        "figures-00000001.sqlite3": 3600,
+        "figures-00000002.sqlite3": 90_000,
+        "000000000001.alive": 30,
+        "000000000002.alive": 90,
+        "000000000003.new": 30,
+        "000000000004.new": 90,
+        "notes": 900_000,
+    }
+    for name, age in ages.items():
+        (path / name).touch()
+        os.utime(path / name, (time.time() - age,) * 2)
+    clock.advance(INTERVAL)
+    kept = {"figures-00000001.sqlite3", "000000000001.alive", "000000000003.new", "notes"}
+    assert ages.keys() & {each.name for each in path.iterdir()} == kept
+
+
 # The file.
 
 
@@ -182,5 +200,11 @@ def test_who_is_stopped_in_the_middle_of_a_publication_delays_the_others_by_a_mo
         assert "held it for too long" in caplog.text
         assert time.monotonic() - before < PATIENCE
         stopped.execute("ROLLBACK")
-    clock.advance(INTERVAL)
-    assert counted(path) == {"pages": 1}
+        clock.advance(INTERVAL)
+        assert counted(path) == {"pages": 1}
+        # A publication that succeeds begins a new count of those that are late.
+        caplog.clear()
+        stopped.execute("BEGIN IMMEDIATE")
+        for _ in range(LATE - 1):
+            clock.advance(INTERVAL)
+        assert caplog.text == ""
