@@ -35,13 +35,3 @@ class Scrape:
     def __call__(self, name, cache="pages", **labels):
         """Return a value; None if it is missing."""
         return self.values.get((f"wheelcache_{name}", frozenset({"cache": cache, **labels}.items())))
-
-    @property
-    def counters(self):
-        """Return the values that must never decrease."""
-        return {key: value for key, value in self.values.items() if key[0].endswith(("_total", "_bucket", "_sum"))}
-
-
-def assert_nothing_went_down(before, after):
-    for key, value in before.counters.items():
-        assert after.counters.get(key, -1) >= value, key

@@ -15,7 +15,6 @@ from wheelcache.runtime.steps import drive
 from wheelcache.watch.causes import NAMES
 from wheelcache.watch.dashboard.dashboard import Dashboard
 from wheelcache.watch.dashboard.permissions import Permission
-from wheelcache.watch.dashboard.refusals import Refused
 from wheelcache.watch.dashboard.responses import Request, respond
 
 CONFIG = re.compile(r'<script type="application/json" id="config">(.*?)</script>', re.DOTALL)
@@ -107,17 +106,6 @@ def test_another_worker_clears_when_it_publishes_next_and_once(make, clock):
     elsewhere.set("k", "after")
     clock.advance(2 * INTERVAL)
     assert (len(here), len(elsewhere)) == (1, 1)
-
-
-@pytest.mark.parametrize("name", ["", "Default", "default ", "../reset.json", "\0", "</script>"])
-def test_an_unknown_cache_is_refused_and_nothing_is_written(make, name, tmp_path):
-    cache = make("default")
-    cache.set("k", "v")
-    with pytest.raises(Refused, match="There is no cache"):
-        dashboard(cache).clear(name, "tester")
-    assert len(cache) == 1
-    assert not list((tmp_path / "figures").glob("*.sqlite3"))
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["figures"]
 
 
 # Responses.

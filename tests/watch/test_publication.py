@@ -93,7 +93,7 @@ def test_an_idle_and_empty_cache_publishes_no_more_and_lives_on(make, path, cloc
     before = file.stat().st_mtime_ns
     clock.advance(600)
     assert file.stat().st_mtime_ns == before
-    assert (only(path).workers, only(path).stats.size) == (1, 0)
+    assert (only(path).workers, only(path).stats.size, only(path).peak) == (1, 0, 1)
     cache.set("a", 1, ttl=1000)
     clock.advance(INTERVAL)
     assert only(path).stats.size == 1
@@ -173,18 +173,17 @@ def test_the_figures_of_two_workers_are_sums_and_the_worst_lag_and_the_greatest_
     late = ManualClock()
     workers = make(max_entries=10), elsewhere(clock=late, max_entries=20, max_weight=9999, weigher=size_of, **where)
     for number, cache in enumerate(workers, 1):
-        cache.set_many(dict.fromkeys(range(5 * number), 1))
+        cache.set_many(dict.fromkeys(range(5 * number), 1), 5)
         cache.get_many(range(20))
-        cache.delete(0)
-    clock.advance(30)
+    clock.advance(4)
     # Its wheel thread does not run.
-    late._now += 30
+    late._now += 60
     if not where:
         workers[1].engine.observed.observer.publication.run_now()
     (found,) = Site(workers).caches
-    assert (found.stats.size, found.stats.hits, found.stats.misses) == (4 + 9, 5 + 10, 15 + 10)
+    assert (found.stats.size, found.stats.hits, found.stats.misses) == (5 + 10, 5 + 10, 15 + 10)
     assert (found.max_entries, found.max_weight, found.memory) == (30, None, None)
-    assert (found.peak, found.lag, found.fullness) == (10, 30, 13 / 30)
+    assert (found.peak, found.lag > 50, found.fullness) == (10, True, 15 / 30)
 
 
 def test_many_processes_that_publish_as_fast_as_they_can_lose_nothing_and_readers_see_no_sum_go_down(path):

@@ -12,7 +12,7 @@ CLEAR = '[data-action="clear"]'
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
-    command, figures, log = two_workers_of("tests.watch.servers.watched_site"), str(folder / "figures"), folder / "log"
+    command, figures, log = two_workers_of("tests.watch.browser.watched_site"), str(folder / "figures"), folder / "log"
     with running(command, log, is_up=lambda each: each.is_up(""), SITE_FIGURES=figures) as server:
         yield server
     assert "Traceback" not in log.read_text(), log.read_text()

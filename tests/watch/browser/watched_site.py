@@ -1,4 +1,4 @@
-"""A Flask site for several workers: a cache that publishes its figures, the dashboard, and the metrics for Prometheus.
+"""A Flask site for several workers: a cache that publishes its figures, and the dashboard.
 
 Environment: ``SITE_FIGURES``, where to publish.
 """
@@ -8,11 +8,9 @@ from contextlib import suppress
 
 import flask
 import flask_caching
-from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.watch.often import publish_often
 from wheelcache.watch.flask_dashboard import dashboard
-from wheelcache.watch.prometheus import Collector
 
 publish_often()
 application = flask.Flask("pages")
@@ -21,13 +19,6 @@ application.config.update(CACHE_TYPE="wheelcache.flask_backend.WheelCache", CACH
 extension = flask_caching.Cache(application)
 cache = application.extensions["cache"][extension].engine
 application.register_blueprint(dashboard(lambda: {"operate"}))
-registry = CollectorRegistry()
-registry.register(Collector())
-
-
-@application.get("/metrics")
-def metrics():
-    return flask.Response(generate_latest(registry))
 
 
 @application.get("/use/<key>/<int:hits>/<int:misses>")
