@@ -1,12 +1,13 @@
 import json
 from argparse import ArgumentParser
 from io import StringIO
+from types import SimpleNamespace
 
 import pytest
 
 from tests.watch.published import INTERVAL
 from wheelcache import Cache, ManualClock
-from wheelcache.watch import publisher
+from wheelcache.watch import inquiries, publisher
 from wheelcache.watch.command_line import Framework, add_commands, run
 from wheelcache.watch.console import CommandFailed
 
@@ -53,6 +54,13 @@ def command(path):
         return json.loads(shown) if shown and "--json" in arguments else shown, reason
 
     return run_command
+
+
+@pytest.fixture
+def answering(monkeypatch, clock):
+    """Let the workers publish, and so answer, while a command waits."""
+    time = SimpleNamespace(sleep=lambda seconds: clock.advance(INTERVAL), thread_time=lambda: 0.0)
+    monkeypatch.setattr(inquiries, "time", time)
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """The commands that look at entries, and the workers that answer."""
 
 import os
-from types import SimpleNamespace
 
 import pytest
 
@@ -11,11 +10,7 @@ from wheelcache.pages.figures import Figures
 from wheelcache.watch import inquiries
 from wheelcache.watch.inquiries import KEYS_HAVE_PREFIXES
 
-
-@pytest.fixture(autouse=True)
-def _workers_publish_while_a_command_waits(monkeypatch, clock):
-    time = SimpleNamespace(sleep=lambda seconds: clock.advance(INTERVAL), thread_time=lambda: 0.0)
-    monkeypatch.setattr(inquiries, "time", time)
+pytestmark = pytest.mark.usefixtures("answering")
 
 
 def test_get_shows_an_entry_in_each_worker_but_not_its_value(worker, command):

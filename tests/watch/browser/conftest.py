@@ -55,7 +55,7 @@ def page(chromium, site):
 
     page.show = show
     yield page
-    chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [], "media": ""})
+    chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
     chromium.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     assert page.errors() == []
     # It would go on drawing, which takes a third of a core from other tests.

@@ -1,15 +1,12 @@
 """What a reader asks the page, in Debian's Chromium, with figures that the test chooses.
 
 Is there a problem? Which group of keys is it? Since when: the charts, their stretches, and the download. What is in the
-cache: its keys. What happened: the events. And in any width, theme and on paper.
+cache: its keys. What happened: the events. And in any width and theme.
 """
 
-import base64
-import io
 import re
 
 import pytest
-from pypdf import PdfReader
 from selenium.webdriver.common.keys import Keys
 
 from tests.waiting import until
@@ -139,11 +136,6 @@ def test_a_row_of_a_group_opens_its_causes_its_figures_and_its_keys(page, site, 
         # The keys of sessions are hidden in part, so that they are not deleted here.
         assert len(page.all(".opened li button")) == may_delete
     assert violations(page.driver) == []
-    if may_delete:
-        site.answers = [{"token": "t"}, {**answer, "rows": []}]
-        assert f"The key “{EVIL}” will be deleted from pages, in all workers" in page.press(".opened li button")
-        assert until(lambda: len(page.all(".opened li")) == 1, SOON)
-        assert "action=delete&kind=key" in site.posted[-2]
     page.find('[data-group="shop"] button').click()
     assert not page.all(".opened")
     assert ("action=find&kind=group&text=shop&cache=pages" in site.posted) == may_see
@@ -372,7 +364,7 @@ def test_a_number_has_a_unit_and_three_digits(page):
     assert dict(zip(WORDS, found, strict=True)) == WORDS
 
 
-# In any width, theme and on paper.
+# In any width and theme.
 
 
 def test_at_each_of_nine_widths_nothing_has_to_be_scrolled_sideways_and_no_heading_is_cut(page, site):
@@ -422,21 +414,3 @@ def test_names_are_text(page, site):
     assert page.all("img") == []
     page.press("[data-action=clear]")
     assert page.text("#confirm-heading") == f"Clear “{EVIL}”?"
-
-
-def test_on_paper_there_are_the_figures_and_nothing_to_press(page, site):
-    others = [site.card(f"other {number}") for number in range(8)]
-    page.show(full_card(site), *others, headline="Cache 'pages': its store is down", problems=[site.problem("pages")])
-    page.unfold()
-    page.find("[data-group] button").click()
-    sent = page.driver.execute_cdp_cmd("Page.printToPDF", {"paperWidth": 8.27, "paperHeight": 11.69})["data"]
-    reader = PdfReader(io.BytesIO(base64.b64decode(sent)))
-    pages = [" ".join(each.extract_text().split()) for each in reader.pages]
-    assert 2 <= len(pages) <= 6
-    assert min(len(text.split()) for text in pages) > 20, pages
-    assert "its store is down" in pages[0]
-    for part in ("Hit ratio, with store", "93.0%", "Removals per second", "Circuit breaker", "MAX_ENTRIES"):
-        assert any(part in text for text in pages), part
-    page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
-    for each in ('[data-action="clear"]', "#spans button", '[data-part="csv"]', '[data-part="verdict-link"]'):
-        assert not page.find(each).is_displayed()

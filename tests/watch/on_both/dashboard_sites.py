@@ -1,11 +1,13 @@
 """Sites with a dashboard, in both frameworks, and requests to them."""
 
 import json
+from io import StringIO
 from types import SimpleNamespace
 
 import flask
 import flask_caching
 from django.core.cache import caches
+from django.core.management import CommandError, call_command
 from django.http import HttpResponse
 from django.test import Client, override_settings
 from django.urls import include, path
@@ -13,6 +15,8 @@ from werkzeug.middleware.proxy_fix import ProxyFix
 
 from tests.watch.on_both.dashboard_page import FIGURES, PAGE, SENT, config_in
 from wheelcache.watch import flask_dashboard
+from wheelcache.watch.django_command import Command
+from wheelcache.watch.flask_commands import wheelcache
 
 urlpatterns = [path("wheelcache/", include("wheelcache.watch.urls")), path("", lambda _: HttpResponse())]
 
@@ -40,6 +44,7 @@ class LoggedIn:
 
 class DjangoSite:
     user = "ann"
+    alias = "default"
     middleware = (f"{__name__}.LoggedIn",)
 
     def __init__(self, stack, figures_dir, name="atlas", grant=OPERATE, **settings):
@@ -58,6 +63,15 @@ class DjangoSite:
         """Return the status, the headers and the text."""
         response = getattr(browser, method)(url, data or {}, headers=headers or {}, **environ or {})
         return response.status_code, response.headers, response.content.decode()
+
+    def command(self, *arguments):
+        """Run the command. Return its output, and the reason of its failure."""
+        out = StringIO()
+        try:
+            call_command(Command(), *arguments, stdout=out)
+        except CommandError as error:
+            return out.getvalue(), str(error)
+        return out.getvalue(), None
 
     def trust_proxy(self):
         self.stack.enter_context(override_settings(USE_X_FORWARDED_HOST=True))
@@ -79,6 +93,7 @@ class GuardedDjangoSite(DjangoSite):
 
 class FlaskSite:
     user = "the dashboard, from 127.0.0.1"
+    alias = "atlas"
 
     def __init__(self, stack, figures_dir, name="atlas", grant=OPERATE):
         self.app = flask.Flask(name)
@@ -97,6 +112,10 @@ class FlaskSite:
     def ask(self, browser, method, url, data=None, headers=None, environ=None):
         response = getattr(browser, method)(url, data=data, headers=headers, environ_overrides=environ)
         return response.status_code, response.headers, response.text
+
+    def command(self, *arguments):
+        done = self.app.test_cli_runner().invoke(wheelcache, arguments)
+        return ("", done.output) if done.exit_code else (done.output, None)
 
     def trust_proxy(self):
         self.app.wsgi_app = ProxyFix(self.app.wsgi_app, x_host=1)

@@ -1,10 +1,12 @@
 """The dashboard in Flask: the guard's responses and errors, and other extensions. The rest is in ``tests/backends``."""
 
 import flask
+import flask_caching
 import pytest
 from flask_wtf import CSRFProtect
 
 from tests.watch.on_both.dashboard_page import CLEAR, FIGURES, PAGE, READS, SENT, has_the_headers
+from wheelcache.watch.flask_commands import wheelcache
 from wheelcache.watch.flask_dashboard import dashboard
 
 ACTIONS = [CLEAR]
@@ -122,6 +124,21 @@ def test_the_protection_of_flask_wtf_is_not_for_the_dashboard_but_still_for_the_
 
 
 # Contents and actions.
+
+
+@pytest.mark.parametrize(
+    ("has_other", "complaint"),
+    [
+        (False, "The app 'bare' has no Flask-Caching cache"),
+        (True, "No cache of the app 'bare' is one of wheelcache.flask_backend"),
+    ],
+)
+def test_the_command_says_that_an_app_has_no_cache_of_ours(has_other, complaint):
+    app = flask.Flask("bare")
+    if has_other:
+        flask_caching.Cache(app, config={"CACHE_TYPE": "SimpleCache"})
+    done = app.test_cli_runner().invoke(wheelcache)
+    assert (done.exit_code, complaint in done.output) == (1, True)
 
 
 def test_the_caches_are_those_of_the_app_also_if_they_were_not_used(site, make_app):
