@@ -14,8 +14,9 @@ from wheelcache.pages.reasons import REASONS
 from wheelcache.runtime.steps import drive
 from wheelcache.watch.causes import NAMES
 from wheelcache.watch.dashboard.dashboard import Dashboard
+from wheelcache.watch.dashboard.one_cache import Wanted
 from wheelcache.watch.dashboard.permissions import Permission
-from wheelcache.watch.dashboard.responses import Request, respond
+from wheelcache.watch.dashboard.refusals import Refused
 
 CONFIG = re.compile(r'<script type="application/json" id="config">(.*?)</script>', re.DOTALL)
 
@@ -108,15 +109,11 @@ def test_another_worker_clears_when_it_publishes_next_and_once(make, clock):
     assert (len(here), len(elsewhere)) == (1, 1)
 
 
-# Responses.
+# Spans.
 
 
-def figures_response(dashboard, **fields):
-    query = {name: [str(value)] for name, value in fields.items()}
-    granted = frozenset({Permission.VIEW_FIGURES})
-    request = Request("GET", "figures.json", lambda: query, {}.get, "localhost", "/", granted, lambda: "ann")
-    response = respond(request, dashboard)
-    return response.status, json.loads(response.body)
+def wanted(**fields):
+    return Wanted.of({name: [str(value)] for name, value in fields.items()})
 
 
 @pytest.mark.parametrize(
@@ -131,8 +128,10 @@ def figures_response(dashboard, **fields):
         ({"compare": "yesterday"}, "compare must be a number of seconds, not 'yesterday'"),
     ],
 )
-def test_an_invalid_span_is_refused_with_the_values_that_it_may_have(make, fields, message):
-    assert figures_response(dashboard(make()), **fields) == (400, {"error": message})
+def test_an_invalid_span_is_refused_with_the_values_that_it_may_have(fields, message):
+    with pytest.raises(Refused, match=re.escape(message)) as refused:
+        wanted(**fields)
+    assert refused.value.status == 400
 
 
 def test_all_figures_are_of_the_wanted_span(make, clock):
@@ -144,11 +143,10 @@ def test_all_figures_are_of_the_wanted_span(make, clock):
     cache.get("city:1")
     clock.advance(100)
     shown = dashboard(cache)
-    _, hour = figures_response(shown)
-    _, late = figures_response(shown, span=120)
+    hour, late = shown.figures(), shown.figures(None, wanted(span=120))
     edge = late["span"]["until"]
-    _, early = figures_response(shown, **{"from": edge - 1200, "until": edge - 120})
-    _, before = figures_response(shown, **{"from": 1000, "until": 2000})
+    early = shown.figures(None, wanted(**{"from": edge - 1200, "until": edge - 120}))
+    before = shown.figures(None, wanted(**{"from": 1000, "until": 2000}))
     figures = [
         (
             card["figures"]["requests"],

@@ -3,7 +3,6 @@
 import json
 import re
 from importlib.metadata import version
-from math import inf
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -185,12 +184,9 @@ def test_the_store_behind_a_near_cache_is_told_and_of_other_caches_nothing_of_th
     make_exported("plain").set("a", 1)
     exercise(make_exported(), clock)
     scraped = scrape()
-    for operation, bounds, seconds in (("read", [0.25, 0.25], 0.325), ("write", [1.0] * 3 + [2.5], 4.25)):
-        buckets = [
-            scraped("store_seconds_bucket", operation=operation, le=str(bound)) for bound in (*LOAD_BOUNDS, "+Inf")
-        ]
-        assert buckets == [sum(each <= bound for each in bounds) for bound in (*LOAD_BOUNDS, inf)]
-        assert scraped("store_seconds_count", operation=operation) == len(bounds)
+    for operation, within_a_second, number, seconds in (("read", 2, 2, 0.325), ("write", 3, 4, 4.25)):
+        assert scraped("store_seconds_bucket", operation=operation, le="1.0") == within_a_second
+        assert scraped("store_seconds_count", operation=operation) == number
         assert scraped("store_seconds_sum", operation=operation) == pytest.approx(seconds, abs=1e-5)
     assert [scraped("store_errors_total", operation=each) for each in ("read", "write")] == [0, 3]
     assert [scraped("store_refused_total", operation=each) for each in ("read", "write")] == [1, 2]

@@ -44,16 +44,11 @@ def test_what_is_published_is_what_the_cache_says_of_itself(make, path, clock, m
     (found,) = look(path, clock).workers("pages")
     own = cache.engine.observed.observer.stats()
     assert (found.pid, found.core, found.max_entries) == (os.getpid(), IMPLEMENTATION, 100)
-    total = only_at(path, clock)
+    (total,) = look(path, clock).caches
     # The groups of keys are published for all workers together.
     assert (replace(found.stats, groups=own.groups), total.stats.groups) == (own, own.groups)
     assert found.minute == total.minute == Rate(60, 0, 0, None, 60)
     assert found.minute.hit_ratio == found.minute.requests_per_second == 1.0
-
-
-def only_at(path, clock):
-    (found,) = look(path, clock).caches
-    return found
 
 
 @pytest.mark.parametrize("name", ["", "/etc/passwd", "a\0b", "\udc80", "x" * 100_000])

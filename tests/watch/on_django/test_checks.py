@@ -30,30 +30,13 @@ def sharing_warnings(**configured):
     return [each for each in found if each.id == "wheelcache.W005"]
 
 
-WRONG = [
-    (CACHE, "default"),
-    (CACHE, "over locmem"),
-    (CACHE, "over plain"),
-    (CACHED_DB, "default"),
-    (CACHED_DB, "over locmem"),
-]
-RIGHT = [
-    (CACHE, "machine"),
-    (CACHE, "over machine"),
-    (CACHE, "over redis"),
-    (CACHE, "redis"),
-    # Django's own: its users know, and it is none of ours.
-    (CACHE, "locmem"),
-    # For Django to name.
-    (CACHE, "missing"),
-    (CACHED_DB, "machine"),
-    (CACHED_DB, "over redis"),
-    ("django.contrib.sessions.backends.db", "default"),
-    ("django.contrib.sessions.backends.signed_cookies", "default"),
-]
-
-
-@pytest.mark.parametrize(("engine", "name"), WRONG)
+@pytest.mark.parametrize(
+    ("engine", "name"),
+    [
+        *((CACHE, name) for name in ("default", "over locmem", "over plain")),
+        *((CACHED_DB, name) for name in ("default", "over locmem")),
+    ],
+)
 def test_sessions_in_a_cache_of_each_process_are_a_warning_that_names_it(engine, name):
     (warning,) = sharing_warnings(SESSION_ENGINE=engine, SESSION_CACHE_ALIAS=name)
     assert warning.level == checks.WARNING
@@ -61,7 +44,15 @@ def test_sessions_in_a_cache_of_each_process_are_a_warning_that_names_it(engine,
     assert all(part in warning.hint for part in ("Make this cache a HostCache", "TieredCache"))
 
 
-@pytest.mark.parametrize(("engine", "name"), RIGHT)
+@pytest.mark.parametrize(
+    ("engine", "name"),
+    [
+        # LocMemCache is Django's own, and Django names a missing one.
+        *((CACHE, name) for name in ("machine", "over machine", "over redis", "redis", "locmem", "missing")),
+        *((CACHED_DB, name) for name in ("machine", "over redis")),
+        *((f"django.contrib.sessions.backends.{each}", "default") for each in ("db", "signed_cookies")),
+    ],
+)
 def test_sessions_that_all_processes_see_are_none(engine, name):
     assert sharing_warnings(SESSION_ENGINE=engine, SESSION_CACHE_ALIAS=name) == []
 
