@@ -180,9 +180,6 @@ SITUATIONS = [
     a_failure_now_and_then,
 ]
 
-SEPARATE = [a_release_drops_a_tag_in_both_workers, entries_of_two_workers_do_not_fit]
-"""Situations in which a worker also keeps missing values of the other: see ``separate_entries``."""
-
 
 @pytest.mark.parametrize("situation", SITUATIONS, ids=lambda each: each.__name__)
 def test_the_verdict_on_a_situation_is_right_on_the_page_and_in_the_terminal(site, situation):
@@ -190,6 +187,5 @@ def test_the_verdict_on_a_situation_is_right_on_the_page_and_in_the_terminal(sit
     site.clock.advance(5)
     for verdict in site.verdicts():
         assert verdict.startswith(begins or "No problem in the last minute")
-    assert (", and 1 more problem" in site.verdicts()[0]) == (situation in SEPARATE)
     if situation is a_release_shortens_the_lifetime:
         assert re.fullmatch(r".* to \d+% since release r0, (all|mostly) because of expired entries", site.verdicts()[0])

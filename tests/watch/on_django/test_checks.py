@@ -1,6 +1,8 @@
 """Django's system checks of state that workers must share, such as sessions and rate limits, and of the dashboard."""
 
 import sys
+from itertools import accumulate
+from types import ModuleType
 
 import pytest
 from django.conf import settings
@@ -70,22 +72,16 @@ def test_the_development_server_reports_no_sessions_with_debug_since_it_has_one_
 
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
-    """Override INSTALLED_APPS with an empty app of this name."""
-    monkeypatch.syspath_prepend(tmp_path)
-
-    before = set(sys.modules)
+    """Return INSTALLED_APPS with an empty app of this name."""
 
     def install(name):
-        folder = tmp_path
-        for part in name.split("."):
-            folder /= part
-            folder.mkdir()
-            (folder / "__init__.py").touch()
+        for each in accumulate(name.split("."), "{}.{}".format):
+            module = ModuleType(each)
+            module.__path__ = [str(tmp_path)]
+            monkeypatch.setitem(sys.modules, each, module)
         return [*settings.INSTALLED_APPS, name]
 
-    yield install
-    for name in set(sys.modules) - before:
-        del sys.modules[name]
+    return install
 
 
 urlpatterns = [
