@@ -166,6 +166,34 @@ def test_all_figures_are_of_the_wanted_span(make, clock):
     assert only_card(early)["history"]["at"][-1] <= edge - 120
 
 
+@pytest.mark.compiled
+def test_charts_have_the_counts_by_cause_and_group_and_the_marks_of_a_cache(make, clock):
+    cache, other = make("pages"), make("other")
+    for group, seconds in (("user", 3), ("city", 1)):
+        cache.get_or_load(f"{group}:1", lambda: clock.advance(seconds))  # noqa: B023
+    cache.delete("user:1")
+    assert cache.get("user:1") is None
+    other.clear()
+    cache.clear()
+    clock.advance(30)
+    site = dashboard(cache, other)
+    publication = cache.engine.observed.observer.publication
+    at = site.figures()["span"]["until"] - 5.0
+    publication.publisher.file.write(lambda db: db.execute("INSERT INTO releases VALUES (?, 'r1')", (at,)))
+    card, _ = sorted(site.figures(["pages", "other"])["caches"], key=lambda each: each["name"] == "other")
+    history, marks = card["history"], [each["text"] for each in card["marks"]]
+    sums = {each["group"]: sum(each["seconds"]) * history["step"] / 60 for each in history["computing"]}
+    assert sums == {"user": pytest.approx(3, abs=0.01), "city": pytest.approx(1, abs=0.01)}
+    misses = {cause: round(sum(counts) * history["step"]) for cause, counts in history["misses"].items()}
+    assert misses == {"new or long gone": 2, "deleted": 1}
+    assert {cause for cause, counts in history["removals"].items() if any(counts)} == {"deleted", "cleared"}
+    cleared = f"Cleared by the code of process {os.getpid()}"
+    assert [marks.count(each) for each in ("1 worker started", cleared, "Release r1")] == [1, 1, 1]
+    assert card["comparison"]["release"] == "r1"
+    compared = [only_card(dashboard(cache).figures(None, wanted(compare=each)))["comparison"] for each in ("none", at)]
+    assert (compared[0], compared[1]["release"]) == (None, "r1")
+
+
 def test_the_sentence_says_what_is_wrong_and_where_to_look(make, clock):
     cache = make("copies")
     (good,) = dashboard(cache).figures()["caches"]

@@ -74,6 +74,21 @@ def test_a_storm_of_events_leaves_the_newest_hundred_in_a_small_file(path):
     assert (len(found[0].text), len(found[0].cache)) == (200, 200)
 
 
+@pytest.mark.parametrize(
+    ("number", "subject", "sentence"),
+    [
+        (1, "", "worker 1"),
+        (2, "r1", "workers 1 and 2 with release r1"),
+        (4, "", "workers 1, 2, 3 and 4"),
+        (5, "r1", "5 workers with release r1"),
+    ],
+)
+def test_the_start_of_workers_lists_up_to_four_of_them_and_counts_each_once(path, number, subject, sentence):
+    for pid in (*range(1, number + 1), 1):
+        add(path, Event.of(STARTED, 100.0 + pid, (pid, 0.0), subject=subject))
+    assert [(each.sentence(), each.count) for each in told(path)] == [(sentence, number)]
+
+
 @pytest.mark.compiled
 def test_a_failed_load_names_the_groups_of_its_keys(make, clock, path):
     here = make()
@@ -129,6 +144,15 @@ def test_a_failed_load_is_told_with_its_exception_whatever_that_says(make, path,
     assert abs(event.at - time.time()) < 60
     shown = json.dumps(page_of([cache]).figures(), allow_nan=False, ensure_ascii=False)
     assert json.loads(shown.encode())["events"][0]["text"] == expected
+
+
+def test_failures_of_more_than_eight_types_count_together(make, path, clock):
+    cache = make()
+    for number in range(10):
+        fail(cache, type(f"Error{number}", (Exception,), {})("no"))
+    clock.advance(INTERVAL)
+    sentences = [each.sentence() for each in told(path, LOAD_FAILED)]
+    assert (len(sentences), sentences.count("exceptions of other types (2 times)")) == (9, 1)
 
 
 def test_a_refresh_that_fails_in_the_background_is_told_and_a_cancelled_load_is_not(make, path, clock):

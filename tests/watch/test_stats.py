@@ -8,6 +8,7 @@ from wheelcache import Cache
 from wheelcache.engine.stats import COUNTERS, LOAD_BOUNDS, Meter, Stats, whole_parts
 from wheelcache.near_cache.store_stats import CallStats, StoreStats
 from wheelcache.pages.page_stats import PageStats
+from wheelcache.watch.documents import percentiles_ms
 from wheelcache.watch.rows import COUNTS, NOTHING, added, reading_of, stats_of, subtracted
 
 # Sums.
@@ -55,6 +56,15 @@ def test_a_load_is_counted_in_the_bucket_of_the_first_bound_it_does_not_exceed(s
     meter.ended(seconds, "loads")
     buckets = tuple(int(number == bucket) for number in range(len(LOAD_BOUNDS) + 1))
     assert meter.read() == ({"loads": 1}, whole_parts(seconds), buckets)
+
+
+def test_percentiles_assume_that_calls_are_spread_evenly_within_a_bucket():
+    nothing = [0] * (len(LOAD_BOUNDS) - 2)
+    low, high, last = 1000 * LOAD_BOUNDS[0], 1000 * LOAD_BOUNDS[1], 1000 * LOAD_BOUNDS[-1]
+    found = percentiles_ms([50, 40, *nothing, 10])
+    assert found == {"p50": pytest.approx(low), "p90": pytest.approx(high), "p99": last}
+    assert percentiles_ms([0, 100, *nothing, 0])["p50"] == pytest.approx((low + high) / 2)
+    assert percentiles_ms([0, 0, *nothing, 0]) == {"p50": None, "p90": None, "p99": None}
 
 
 def test_what_a_listener_that_raises_an_exit_leaves_untold_is_counted(clock):
