@@ -189,11 +189,8 @@ django.setup()
 from django.core.management import call_command
 call_command("migrate", verbosity=0)
 call_command("makemigrations", check_changes=True, dry_run=True, verbosity=0)
-call_command("remove_stale_contenttypes", interactive=False, verbosity=0)
 call_command("check", fail_level="INFO", stdout=open(os.devnull, "w"))
-for options in {}, {"use_base_manager": True}:
-    call_command("dumpdata", stdout=open(sys.argv[1] + ".json", "w"), **options)
-call_command("loaddata", sys.argv[1] + ".json", verbosity=0)
+call_command("dumpdata", stdout=open(os.devnull, "w"), use_base_manager=True)
 from django.contrib.auth.models import Permission, User
 from django.db import connection
 print(*[each.codename for each in Permission.objects.filter(content_type__app_label="wheelcache").order_by("id")])
