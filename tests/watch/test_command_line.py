@@ -51,7 +51,6 @@ def test_without_a_worker_a_command_names_the_places_where_it_looked(command, pa
     ("arguments", "level", "as_json"),
     [
         (["get", "key"], "1", False),
-        (["--json", "--level", "2", "get", "key"], "2", True),
         (["get", "--level", "2", "--json", "key"], "2", True),
         (["--level", "2", "get", "key", "--json"], "2", True),
     ],

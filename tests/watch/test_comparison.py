@@ -159,7 +159,6 @@ def test_the_sentence_names_a_group_with_a_quarter_of_the_additional_misses(othe
 @pytest.mark.parametrize(
     ("by_cause", "reason"),
     [
-        ({"deleted": 200}, ", all after deletes"),
         ({"deleted": 199, "expired": 1}, ", all after deletes"),
         ({"deleted": 198, "expired": 2}, ", mostly after deletes"),
         ({"tag": 100, "expired": 70, "deleted": 30}, ", mostly after drops of a tag"),
@@ -220,7 +219,6 @@ COLD = (499,)
         ({"levels": (*COLD, 900), "after": 200}, True),
         ({"levels": (*COLD, 900), "after": 70}, False),
         ({"levels": (*COLD, 900), "after": 80}, True),
-        ({"levels": COLD, "after": 660}, False),
         ({"levels": (1000,) * 11 + COLD}, False),
         ({"levels": (1000,) * 12 + COLD}, True),
         ({"levels": COLD, "after": 670}, True),

@@ -77,7 +77,6 @@ def test_a_storm_of_events_leaves_the_newest_hundred_in_a_small_file(path):
 @pytest.mark.parametrize(
     ("number", "subject", "sentence"),
     [
-        (1, "", "worker 1"),
         (2, "r1", "workers 1 and 2 with release r1"),
         (4, "", "workers 1, 2, 3 and 4"),
         (5, "r1", "5 workers with release r1"),

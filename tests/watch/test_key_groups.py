@@ -32,10 +32,6 @@ def test_more_names_than_64_are_added_to_the_group_without_a_name(make, path, cl
     assert sum(each.misses for each in groups(path).values()) == 150
 
 
-def counts(number):
-    return (number, *NO_GROUP[1:])
-
-
 @pytest.mark.parametrize(
     ("before", "now", "expected"),
     [
@@ -47,5 +43,6 @@ def counts(number):
     ],
 )
 def test_the_counts_of_a_group_that_has_lost_its_place_are_published_once(before, now, expected):
-    rows = [{name: counts(number) for name, number in each.items()} for each in (before, now, expected)]
+    groups = (before, now, expected)
+    rows = [{name: (number, *NO_GROUP[1:]) for name, number in each.items()} for each in groups]
     assert changes(rows[1], rows[0]) == rows[2]

@@ -29,10 +29,7 @@ def workers(elsewhere):
 
 @pytest.fixture
 def problems(path, clock):
-    def found():
-        return [str(each) for each in problems_of(look(path, clock), ())]
-
-    return found
+    return lambda: [str(each) for each in problems_of(look(path, clock), ())]
 
 
 def miss(cache, key):

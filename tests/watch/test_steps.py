@@ -57,15 +57,11 @@ def test_a_clock_that_is_set_spoils_no_step_and_no_total(make, clock, path, monk
     now[0] += jump
     minute()
     assert counted(path) == {"pages": 600}
-    clock.advance(4)
-    cache.engine.observed.observer.recorder.run()
-    publication.run_now()
     site = Site([cache])
     assert 0 < site.caches[0].minute.hits <= 600
     shown = steps_of(site, "pages")
     assert all(start <= site.time for start in shown)
-    if jump != -5 and jump != -3600:
-        assert {step.hits for step in shown.values()} <= {0, 50}
+    assert jump < 0 or {step.hits for step in shown.values()} <= {0, 50}
 
 
 @pytest.mark.usefixtures("_epoch")

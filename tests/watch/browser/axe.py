@@ -18,17 +18,13 @@ def source():
     FETCHED.mkdir(exist_ok=True)
     path = FETCHED / f"axe-{VERSION}.js"
     if not path.exists():
-        path.write_bytes(_fetched())
+        archives = FETCHED / "archives"
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", archives]
+        subprocess.run([*command, f"{PACKAGE}=={VERSION}"], check=True)
+        (wheel,) = archives.glob(f"{PACKAGE.replace('-', '_')}-{VERSION}-*.whl")
+        with zipfile.ZipFile(wheel) as contents:
+            path.write_bytes(contents.read("axe_playwright_python/axe.min.js"))
     return path.read_text()
-
-
-def _fetched():
-    archives = FETCHED / "archives"
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", archives]
-    subprocess.run([*command, f"{PACKAGE}=={VERSION}"], check=True)
-    (wheel,) = archives.glob(f"{PACKAGE.replace('-', '_')}-{VERSION}-*.whl")
-    with zipfile.ZipFile(wheel) as contents:
-        return contents.read("axe_playwright_python/axe.min.js")
 
 
 OF_COLORS = ["color-contrast", "link-in-text-block"]

@@ -189,8 +189,6 @@ def test_the_span_is_that_of_all_figures_and_in_the_address(page, site):
     at = int(site.figures["at"])
     page.run("location.hash = arguments[0]", f"cache=pages&from={at - 900}&until={at - 300}&compare={at - 600}")
     assert until(lambda: f"compare={at - 600}&from={at - 900}&until={at - 300}" in site.asked[-1], SOON)
-    page.run("location.hash = 'cache=pages&from=1&until=0&span=7&compare=x'")
-    assert until(lambda: site.asked[-1].endswith("figures.json?details=pages&span=3600"), SOON)
 
 
 def test_a_stretch_is_marked_with_the_keyboard_and_given_back(page, site):
