@@ -19,7 +19,6 @@ from wheelcache.watch.tables import STEP
         (["nonsense"], "invalid choice: 'nonsense'"),
         (["get"], "the following arguments are required: KEY"),
         (["purge"], "the following arguments are required: URL"),
-        (["keys", "--show-value"], "unrecognized arguments: --show-value"),
         (["why", "/", "--limit", "3"], "unrecognized arguments: --limit 3"),
         (["--watch", "nan"], "must be a number of seconds above 0, not 'nan'"),
     ],
