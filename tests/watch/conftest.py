@@ -1,12 +1,13 @@
 import json
 from argparse import ArgumentParser
 from io import StringIO
+from types import SimpleNamespace
 
 import pytest
 
 from tests.watch.published import INTERVAL
 from wheelcache import Cache, ManualClock
-from wheelcache.watch import publisher
+from wheelcache.watch import inquiries, publisher
 from wheelcache.watch.command_line import Framework, add_commands, run
 from wheelcache.watch.console import CommandFailed
 
@@ -56,6 +57,13 @@ def command(path):
 
 
 @pytest.fixture
+def answering(monkeypatch, clock):
+    """Let the workers publish, and so answer, while a command waits."""
+    time = SimpleNamespace(sleep=lambda seconds: clock.advance(INTERVAL), thread_time=lambda: 0.0)
+    monkeypatch.setattr(inquiries, "time", time)
+
+
+@pytest.fixture
 def caches():
     """The list of caches that an exporter receives."""
     return []
@@ -80,16 +88,25 @@ def make_exported(caches, clock, closed):
 
 
 @pytest.fixture
-def another_worker(path, monkeypatch, closed):
-    """Publish a cache as if another process had it, which lives until the test ends."""
+def elsewhere(make, monkeypatch):
+    """Make a cache that publishes as if it were in a process of its own, which lives until the test ends."""
+
+    def make_elsewhere(name="pages", **options):
+        with monkeypatch.context() as patch:
+            # The publisher is that of a process.
+            patch.setattr(publisher, "_publishers", {})
+            return make(name, **options)
+
+    return make_elsewhere
+
+
+@pytest.fixture
+def another_worker(elsewhere):
+    """Publish a cache of another process, with this process identifier."""
 
     def publish(name, pid, hits=0, entries=0, use=None, **options):
         clock = ManualClock()
-        with monkeypatch.context() as patch:
-            # Their publisher is not the one of this process.
-            patch.setattr(publisher, "_publishers", {})
-            cache = Cache(name, clock=clock, jitter=0, figures_dir=path, **options)
-        closed(cache)
+        cache = elsewhere(name, clock=clock, **options)
         for key in range(entries):
             cache.set(key, "value")
         for _ in range(hits):

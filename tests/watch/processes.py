@@ -1,13 +1,9 @@
 """Run scripts that publish figures in separate processes. ``PRELUDE`` has the names that they can use."""
 
-import subprocess
-import sys
 import textwrap
 from contextlib import contextmanager
-from pathlib import Path
 
-from tests.scripts import FORKING
-from tests.waiting import PATIENCE
+from tests import scripts
 
 PRELUDE = """
 import fcntl, gc, os, signal, sys, threading, time
@@ -39,44 +35,30 @@ def forked(function):
 """
 
 
-def start(script, *args):
-    return subprocess.Popen(
-        [sys.executable, *FORKING, "-c", PRELUDE + textwrap.dedent(script), *map(str, args)],
-        cwd=Path(__file__).parents[2],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-
 def run(script, *args):
-    process = start(script, *args)
-    try:
-        out, _ = process.communicate(timeout=6 * PATIENCE)
-    finally:
-        process.kill()
-        process.communicate()
-    assert process.returncode == 0, out
-    return out.splitlines()
+    # A process that others keep from publishing writes this to stderr.
+    with scripts.start(PRELUDE + textwrap.dedent(script), *args, stderr=None) as process:
+        try:
+            output, _ = process.communicate(timeout=250)
+        finally:
+            process.kill()
+    assert process.returncode == 0, output
+    return output.splitlines()
 
 
 @contextmanager
 def worker(path, hits=10, name="pages", **options):
     """Start a process that publishes a cache and then waits until it is killed or its input ends."""
-    process = start(
-        f"""
-        cache = make({name!r}, **{options!r})
-        use(cache, {hits})
-        print("published", flush=True)
-        sys.stdin.read()
-        """,
-        path,
-    )
-    try:
-        assert process.stdout.readline() == "published\n"
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-        process.stdin.close()
-        process.stdout.close()
+    script = f"""
+cache = make({name!r}, **{options!r})
+use(cache, {hits})
+print("published", flush=True)
+sys.stdin.read()
+"""
+    process = scripts.start(PRELUDE + script, path, stderr=None)
+    with process:
+        try:
+            assert process.stdout.readline() == "published\n"
+            yield process
+        finally:
+            process.kill()

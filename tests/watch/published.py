@@ -4,7 +4,6 @@ from wheelcache import Cache
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.watch.publisher import INTERVAL
 from wheelcache.watch.site import SETTLED, Own, Site
-from wheelcache.watch.site_file import SiteFile
 
 __all__ = ["INTERVAL", "SETTLED", "Site", "counted", "look", "only", "steps_in", "steps_of", "steps_within"]
 
@@ -38,9 +37,3 @@ def steps_within(site, name, span):
 def steps_in(path, name="pages", clock=SystemClock.steady):
     """Return the steps of a cache in the last hour, by their start."""
     return steps_of(look(path, clock), name)
-
-
-def published_at(folder):
-    """Return the time when each worker of a site published, by the number of its process."""
-    query = "SELECT pid, published FROM processes"
-    return dict(SiteFile(folder / "figures").read(lambda db: db.execute(query).fetchall(), list))

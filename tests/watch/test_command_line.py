@@ -19,9 +19,6 @@ from wheelcache.watch.tables import STEP
         (["nonsense"], "invalid choice: 'nonsense'"),
         (["get"], "the following arguments are required: KEY"),
         (["purge"], "the following arguments are required: URL"),
-        (["keys", "--show-value"], "unrecognized arguments: --show-value"),
-        (["save"], "invalid choice: 'save'"),
-        (["load"], "invalid choice: 'load'"),
         (["why", "/", "--limit", "3"], "unrecognized arguments: --limit 3"),
         (["--watch", "nan"], "must be a number of seconds above 0, not 'nan'"),
     ],
@@ -53,7 +50,6 @@ def test_without_a_worker_a_command_names_the_places_where_it_looked(command, pa
     ("arguments", "level", "as_json"),
     [
         (["get", "key"], "1", False),
-        (["--json", "--level", "2", "get", "key"], "2", True),
         (["get", "--level", "2", "--json", "key"], "2", True),
         (["--level", "2", "get", "key", "--json"], "2", True),
     ],

@@ -6,7 +6,6 @@ import re
 
 import pytest
 
-from tests.watch.browser.canned import CannedSite
 from tests.watch.published import INTERVAL
 from wheelcache.core import IMPLEMENTATION
 from wheelcache.near_cache.near_cache import NearCache
@@ -15,9 +14,9 @@ from wheelcache.pages.reasons import REASONS
 from wheelcache.runtime.steps import drive
 from wheelcache.watch.causes import NAMES
 from wheelcache.watch.dashboard.dashboard import Dashboard
+from wheelcache.watch.dashboard.one_cache import Wanted
 from wheelcache.watch.dashboard.permissions import Permission
 from wheelcache.watch.dashboard.refusals import Refused
-from wheelcache.watch.dashboard.responses import Request, respond
 
 CONFIG = re.compile(r'<script type="application/json" id="config">(.*?)</script>', re.DOTALL)
 
@@ -58,28 +57,6 @@ def test_nothing_in_a_title_is_markup(hostile):
 
 
 # The figures.
-
-
-def keys_of(document):
-    """Return the keys of a document, with those of the objects in it, and of the first object of each list."""
-    if isinstance(document, list):
-        return [keys_of(each) for each in document[:1]]
-    return {key: keys_of(each) for key, each in document.items()} if isinstance(document, dict) else None
-
-
-def test_the_figures_have_every_key_that_the_page_is_tested_with(make):
-    canned = CannedSite()
-    canned.stop()
-    document = json.loads(json.dumps(dashboard(make()).figures(), allow_nan=False))
-    assert document.keys() == canned.figures.keys()
-    card, tested = only_card(document), canned.card()
-    assert card.keys() == tested.keys()
-    for part in ("figures", "now", "recent", "sentence", "history"):
-        assert card[part].keys() >= tested[part].keys(), part
-    for total in (card["total"], card["workers"][0]["total"]):
-        assert total.keys() >= tested["total"].keys()
-    assert keys_of(card["workers"][0]["now"]) == keys_of(tested["workers"][0]["now"])
-    assert card["workers"][0].keys() == tested["workers"][0].keys()
 
 
 def test_the_figures_are_those_of_the_cache(make):
@@ -124,34 +101,19 @@ def test_another_worker_clears_when_it_publishes_next_and_once(make, clock):
     here.set("k", "v")
     dashboard(here).clear("default", "tester")
     assert (len(here), len(elsewhere)) == (0, 1)
+    here.set("k", "after")
     clock.advance(2 * INTERVAL)
-    assert len(elsewhere) == 0
-    for each in (here, elsewhere):
-        each.set("k", "after")
-        clock.advance(2 * INTERVAL)
-        assert len(each) == 1
+    assert (len(here), len(elsewhere)) == (1, 0)
+    elsewhere.set("k", "after")
+    clock.advance(2 * INTERVAL)
+    assert (len(here), len(elsewhere)) == (1, 1)
 
 
-@pytest.mark.parametrize("name", ["", "Default", "default ", "../reset.json", "\0", "</script>"])
-def test_an_unknown_cache_is_refused_and_nothing_is_written(make, name, tmp_path):
-    cache = make("default")
-    cache.set("k", "v")
-    with pytest.raises(Refused, match="There is no cache"):
-        dashboard(cache).clear(name, "tester")
-    assert len(cache) == 1
-    assert not list((tmp_path / "figures").glob("*.sqlite3"))
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["figures"]
+# Spans.
 
 
-# Responses.
-
-
-def figures_response(dashboard, **fields):
-    query = {name: [str(value)] for name, value in fields.items()}
-    granted = frozenset({Permission.VIEW_FIGURES})
-    request = Request("GET", "figures.json", lambda: query, {}.get, "localhost", "/", granted, lambda: "ann")
-    response = respond(request, dashboard)
-    return response.status, json.loads(response.body)
+def wanted(**fields):
+    return Wanted.of({name: [str(value)] for name, value in fields.items()})
 
 
 @pytest.mark.parametrize(
@@ -166,8 +128,10 @@ def figures_response(dashboard, **fields):
         ({"compare": "yesterday"}, "compare must be a number of seconds, not 'yesterday'"),
     ],
 )
-def test_an_invalid_span_is_refused_with_the_values_that_it_may_have(make, fields, message):
-    assert figures_response(dashboard(make()), **fields) == (400, {"error": message})
+def test_an_invalid_span_is_refused_with_the_values_that_it_may_have(fields, message):
+    with pytest.raises(Refused, match=re.escape(message)) as refused:
+        wanted(**fields)
+    assert refused.value.status == 400
 
 
 def test_all_figures_are_of_the_wanted_span(make, clock):
@@ -179,11 +143,10 @@ def test_all_figures_are_of_the_wanted_span(make, clock):
     cache.get("city:1")
     clock.advance(100)
     shown = dashboard(cache)
-    _, hour = figures_response(shown)
-    _, late = figures_response(shown, span=120)
+    hour, late = shown.figures(), shown.figures(None, wanted(span=120))
     edge = late["span"]["until"]
-    _, early = figures_response(shown, **{"from": edge - 1200, "until": edge - 120})
-    _, before = figures_response(shown, **{"from": 1000, "until": 2000})
+    early = shown.figures(None, wanted(**{"from": edge - 1200, "until": edge - 120}))
+    before = shown.figures(None, wanted(**{"from": 1000, "until": 2000}))
     figures = [
         (
             card["figures"]["requests"],
@@ -201,6 +164,37 @@ def test_all_figures_are_of_the_wanted_span(make, clock):
     cause = "new or long gone" if IMPLEMENTATION == "compiled" else "unknown"
     assert only_card(late)["history"]["misses"].keys() == {cause}
     assert only_card(early)["history"]["at"][-1] <= edge - 120
+
+
+@pytest.mark.compiled
+def test_charts_have_the_counts_by_cause_and_group_and_the_marks_of_a_cache(make, clock):
+    cache, other = make("pages"), make("other")
+    for group, seconds in (("user", 3), ("city", 1)):
+        cache.get_or_load(f"{group}:1", lambda: clock.advance(seconds))  # noqa: B023
+    cache.delete("user:1")
+    assert cache.get("user:1") is None
+    other.clear()
+    cache.clear()
+    # A release is compared if the first worker had been started a minute before.
+    clock.advance(120)
+    site = dashboard(cache, other)
+    at = site.figures()["span"]["until"] - 5.0
+    file = cache.engine.observed.observer.publication.publisher.file
+    file.write(lambda db: db.execute("INSERT INTO releases VALUES (?, 'r1')", (at,)))
+
+    def card(**fields):
+        return next(each for each in site.figures(["pages"], wanted(**fields))["caches"] if each["name"] == "pages")
+
+    history, marks = card()["history"], [each["text"] for each in card()["marks"]]
+    sums = {each["group"]: sum(each["seconds"]) * history["step"] / 60 for each in history["computing"]}
+    assert sums == {"user": pytest.approx(3, abs=0.01), "city": pytest.approx(1, abs=0.01)}
+    misses = {cause: round(sum(counts) * history["step"]) for cause, counts in history["misses"].items()}
+    assert misses == {"new or long gone": 2, "deleted": 1}
+    assert {cause for cause, counts in history["removals"].items() if any(counts)} == {"deleted", "cleared"}
+    cleared = f"Cleared by the code of process {os.getpid()}"
+    assert [marks.count(each) for each in ("1 worker started", cleared, "Release r1")] == [1, 1, 1]
+    assert [card(**fields)["comparison"]["release"] for fields in ({}, {"compare": at})] == ["r1", "r1"]
+    assert card(compare="none")["comparison"] is None
 
 
 def test_the_sentence_says_what_is_wrong_and_where_to_look(make, clock):

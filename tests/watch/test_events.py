@@ -38,24 +38,8 @@ def told(path, *kinds):
     return [each for each in look(path).events(MAX_EVENTS)[::-1] if not kinds or each.kind in kinds]
 
 
-class Log:
-    """The events of a site, to which operators add."""
-
-    def __init__(self, path):
-        self.path = path
-        self.file = SiteFile(path)
-
-    def add(self, events, patience=1.0):
-        events = list(events)
-        self.file.write(lambda db: add_events(db, events), patience)
-
-    def read(self):
-        return told(self.path)
-
-
-@pytest.fixture
-def log(path):
-    return Log(path)
+def add(path, *events):
+    SiteFile(path).write(lambda db: add_events(db, events))
 
 
 def fail(cache, error, key="k"):
@@ -69,25 +53,39 @@ def fail(cache, error, key="k"):
 # The log.
 
 
-def test_what_happens_again_within_a_minute_is_one_event_with_a_count(log):
-    log.add([failure(100.0), failure(160.0, text="again", count=5), failure(90.0, since=80.0)])
-    log.add([failure(100.0, subject="KeyError"), failure(100.0, cache="other"), failure(100.0, kind="cleared")])
-    log.add([failure(220.1, count=1234)])
-    assert [(each.since, each.at, each.count) for each in log.read()] == [
+def test_what_happens_again_within_a_minute_is_one_event_with_a_count(path):
+    add(path, failure(100.0), failure(160.0, text="again", count=5), failure(90.0, since=80.0))
+    add(path, failure(100.0, subject="KeyError"), failure(100.0, cache="other"), failure(100.0, kind="cleared"))
+    add(path, failure(220.1, count=1234))
+    assert [(each.since, each.at, each.count) for each in told(path)] == [
         *((100.0, 100.0, 1), (100.0, 100.0, 1), (100.0, 100.0, 1)),
         (80.0, 160.0, 7),
         (220.1, 220.1, 1234),
     ]
-    assert log.read()[-1].sentence() == "ValueError: no (1,234 times)"
+    assert told(path)[-1].sentence() == "ValueError: no (1,234 times)"
     (joined,) = merged([], [failure(160.0), failure(100.0)])
     assert (joined.since, joined.at) == (100.0, 160.0)
 
 
-def test_a_storm_of_events_leaves_the_newest_hundred_in_a_small_file(log):
-    log.add(failure(1000.0 * number, text="x" * 1000, cache="y" * 1000) for number in range(300))
-    found = log.read()
+def test_a_storm_of_events_leaves_the_newest_hundred_in_a_small_file(path):
+    add(path, *(failure(1000.0 * number, text="x" * 1000, cache="y" * 1000) for number in range(300)))
+    found = told(path)
     assert [each.at for each in found] == [1000.0 * number for number in range(200, 300)]
     assert (len(found[0].text), len(found[0].cache)) == (200, 200)
+
+
+@pytest.mark.parametrize(
+    ("number", "subject", "sentence"),
+    [
+        (2, "r1", "workers 1 and 2 with release r1"),
+        (4, "", "workers 1, 2, 3 and 4"),
+        (5, "r1", "5 workers with release r1"),
+    ],
+)
+def test_the_start_of_workers_lists_up_to_four_of_them_and_counts_each_once(path, number, subject, sentence):
+    for pid in (*range(1, number + 1), 1):
+        add(path, Event.of(STARTED, 100.0 + pid, (pid, 0.0), subject=subject))
+    assert [(each.sentence(), each.count) for each in told(path)] == [(sentence, number)]
 
 
 @pytest.mark.compiled
@@ -105,12 +103,13 @@ def test_a_failed_load_names_the_groups_of_its_keys(make, clock, path):
 
 
 @pytest.mark.parametrize("document", ["", "{", "{}", "3", "null", '["a", 1, 1, null, "", "", [[1, 2, 3]], 1]'])
-def test_what_is_no_event_is_left_out_and_goes_with_the_next_one(log, document):
-    log.add([failure(1.0)])
-    log.file.write(lambda db: db.execute("INSERT INTO events VALUES (5, ?)", (document,)))
-    assert log.read() == [failure(1.0)]
-    log.add([failure(1000.0)])
-    assert log.file.read(lambda db: db.execute("SELECT count(*) FROM events").fetchone(), tuple) == (2,)
+def test_what_is_no_event_is_left_out_and_goes_with_the_next_one(path, document):
+    add(path, failure(1.0))
+    file = SiteFile(path)
+    file.write(lambda db: db.execute("INSERT INTO events VALUES (5, ?)", (document,)))
+    assert told(path) == [failure(1.0)]
+    add(path, failure(1000.0))
+    assert file.read(lambda db: db.execute("SELECT count(*) FROM events").fetchone(), tuple) == (2,)
 
 
 # Failed loads.
@@ -144,6 +143,15 @@ def test_a_failed_load_is_told_with_its_exception_whatever_that_says(make, path,
     assert abs(event.at - time.time()) < 60
     shown = json.dumps(page_of([cache]).figures(), allow_nan=False, ensure_ascii=False)
     assert json.loads(shown.encode())["events"][0]["text"] == expected
+
+
+def test_failures_of_more_than_eight_types_count_together(make, path, clock):
+    cache = make()
+    for number in range(10):
+        fail(cache, type(f"Error{number}", (Exception,), {})("no"))
+    clock.advance(INTERVAL)
+    sentences = [each.sentence() for each in told(path, LOAD_FAILED)]
+    assert (len(sentences), sentences.count("exceptions of other types (2 times)")) == (9, 1)
 
 
 def test_a_refresh_that_fails_in_the_background_is_told_and_a_cancelled_load_is_not(make, path, clock):

@@ -1,21 +1,16 @@
 """The commands that look at entries, and the workers that answer."""
 
 import os
-import re
-from types import SimpleNamespace
 
 import pytest
 
 from tests.watch.published import INTERVAL, look
 from wheelcache.engine.codec import Codec, Pickle
+from wheelcache.pages.figures import Figures
 from wheelcache.watch import inquiries
 from wheelcache.watch.inquiries import KEYS_HAVE_PREFIXES
 
-
-@pytest.fixture(autouse=True)
-def _workers_publish_while_a_command_waits(monkeypatch, clock):
-    time = SimpleNamespace(sleep=lambda seconds: clock.advance(INTERVAL), thread_time=lambda: 0.0)
-    monkeypatch.setattr(inquiries, "time", time)
+pytestmark = pytest.mark.usefixtures("answering")
 
 
 def test_get_shows_an_entry_in_each_worker_but_not_its_value(worker, command):
@@ -74,10 +69,7 @@ def test_delete_removes_entries_in_all_workers_and_is_noted(worker, command, pat
     assert reason is None
     assert len(shown.splitlines()) == 2
     assert [(cache.get("user:7:a"), cache.get("b")) for cache in caches] == [(None, 1)] * 2
-    event = look(path).events(1)[0]
-    assert (event.kind, event.cache, event.text) == ("deleted", "pages", "")
-    assert re.fullmatch(rf"by .+: {what}", event.sentence())
-    assert "user:7" not in repr(event)
+    assert event_of(path) == ("deleted", "pages", f": {what}")
 
 
 @pytest.mark.parametrize(
@@ -92,10 +84,51 @@ def test_delete_removes_entries_in_all_workers_and_is_noted(worker, command, pat
 def test_looks_are_noted_without_the_key(worker, command, path, action, options, what):
     worker({"user:7": (1, None, "user:7")})
     assert command(action, "user:7", *options)[1] is None
-    event = look(path).events(1)[0]
-    assert (event.kind, event.cache) == ("inspected", "pages")
-    assert re.fullmatch(rf"by .+: {what}", event.sentence())
-    assert "user:7" not in repr(event)
+    assert event_of(path) == ("inspected", "pages", f": {what}")
+
+
+def event_of(path):
+    """Return the kind, the cache and the subject of the latest event."""
+    (event,) = look(path).events(1)
+    return event.kind, event.cache, event.subject.partition(", in a terminal")[2]
+
+
+def test_clear_empties_one_cache_or_all_in_all_workers_and_is_noted(worker, command, path, clock):
+    caches = [worker({"a": (1, None)}, name) for name in ("pages", "pages", "other")]
+    document, reason = command("clear", "--cache", "pages", "--json")
+    assert (document, reason) == ([{"cache": "pages", "workers": 1, "entries": 2}], None)
+    assert event_of(path) == ("cleared", "pages", "")
+    clock.advance(2 * INTERVAL)
+    assert [len(cache) for cache in caches] == [0, 0, 1]
+    shown, _ = command("clear")
+    assert f"'other': asked worker {os.getpid()} to remove 1 entry, within 6 seconds.\n" in shown
+    assert event_of(path) == ("cleared", None, "")
+    clock.advance(2 * INTERVAL)
+    assert len(caches[-1]) == 0
+    assert command("clear", "--cache", "x")[1] == "No worker has a cache 'x': there are 'other', 'pages'."
+
+
+def test_purge_removes_the_pages_of_one_cache_or_all_and_is_noted(worker, command, path, clock):
+    assert worker({}, "without pages", ttl=1).get("a") is None
+    purged = []
+    for cache in [worker({"a": (1, None)}, name) for name in ("pages", "more")]:
+        cache.engine.keep_pages(Figures(), clock, purge=lambda target: purged.append(target) or 2, before_clear=list)
+    clock.advance(INTERVAL)
+    shown, reason = command("purge", "--cache", "pages", "example.com")
+    assert (shown, reason) == ("'pages': removed 2 pages in 1 worker for example.com.\n", None)
+    assert event_of(path) == ("purge", "pages", ": example.com")
+    document, _ = command("purge", "https://example.com/a", "--json")
+    assert [each["pages"] for each in document] == [2, 2]
+    assert purged == ["example.com", *["https://example.com/a"] * 2]
+    assert command("purge", "/a")[1].startswith("purge takes an absolute URL")
+    assert command("purge", "--cache", "without pages", "example.com") == ("", "No running worker has an HTTP cache.")
+
+
+def test_without_a_name_the_only_cache_is_meant_and_of_several_one_has_to_be_chosen(worker, command):
+    caches = [worker({"a": (1, None)}, name) for name in ("pages", "other")]
+    choose = "Choose a cache with --cache: there are 'other', 'pages'."
+    assert command("delete", "a") == ("", choose)
+    assert [len(cache) for cache in caches] == [1, 1]
 
 
 @pytest.mark.parametrize("target", [[], ["--pattern", "a*", "--tag", "b"]])
@@ -116,32 +149,13 @@ def test_no_inquiry_and_no_value_stays_in_the_database(worker, command, path):
     worker({"key": ("secret", None)})
     command("get", "key", "--show-value")
     (file,) = look(path).files
-    assert rows_in(file) == []
-
-
-def rows_in(file):
-    """Return the inquiries and answers in a database."""
     query = "SELECT document FROM inquiries UNION ALL SELECT document FROM answers"
-    return file.read(lambda db: db.execute(query).fetchall(), list)
+    assert file.read(lambda db: db.execute(query).fetchall(), list) == []
 
 
-# Samples.
-
-
-@pytest.fixture
-def sample(worker):
-    """Return the answer of a worker with these entries."""
-
-    def take(entries, **options):
-        cache = worker(entries, max_entries=None, **options)
-        return cache.engine.observed.observer.publication.inquiries.inspector.answer({"kind": "sample"})
-
-    return take
-
-
-def test_a_sample_hides_the_keys_of_sessions_and_cuts_long_ones(sample):
-    found = sample(
-        {":1:django.contrib.sessions.cacheabc123": (1, None), "Session:42": (1, None), "k" * 2000: (1, None)}
-    )
+def test_a_sample_hides_the_keys_of_sessions_and_cuts_long_ones(worker):
+    keys = ":1:django.contrib.sessions.cacheabc123", "Session:42", "k" * 2000
+    cache = worker(dict.fromkeys(keys, (1, None)))
+    found = cache.engine.observed.observer.inspector.answer({"kind": "sample"})
     assert found["recent"] == ["k" * 1000 + "…", "Session…", ":1:django.contrib.session…"]
     assert sorted(key for key, _, _ in found["largest"]) == sorted(found["recent"])

@@ -25,22 +25,12 @@ HOSTILE = [
 
 
 @pytest.fixture
-def ask():
-    """Ask the workers of a cache: ``ask(cache, "find", "key", "k")``. Return the dashboard and the token."""
+def search(clock):
+    """Ask the workers of a cache, and return their answers: ``search(cache, "find", "key", "k")``."""
 
-    def ask_workers(cache, action, kind="", text=""):
+    def search_for(cache, *target):
         dashboard = Dashboard("a site", lambda: [cache], lambda name: [])
-        return dashboard, dashboard.inspect(cache.name, Target(action, kind, text), "ann")["token"]
-
-    return ask_workers
-
-
-@pytest.fixture
-def search(ask, clock):
-    """Ask the workers of a cache, and return their answers."""
-
-    def search_for(*target):
-        dashboard, token = ask(*target)
+        token = dashboard.inspect(cache.name, Target(*target), "ann")["token"]
         clock.advance(2 * INTERVAL)
         found = dashboard.answers(token)
         assert found == json.loads(json.dumps(found))

@@ -135,23 +135,5 @@ def test_tags_deletes_and_clears_that_cause_a_fifth_of_the_misses_are_named(cach
     assert about_keys(**cache) == ([] if sentence is None else [sentence])
 
 
-def fill(cache, key, **options):
-    if cache.get(key) is None:
-        cache.set(key, 1, **options)
-
-
-def news(cache, number, clock):
-    clock.advance(0.1)
-    fill(cache, f"news:{number % 300}", ttl=10)
-
-
-def audit(cache, number, clock):
-    cache.set(f"audit:{number}", 1)
-
-
-def search(cache, number, clock):
-    fill(cache, f"search:{number}")
-
-
 def test_copies_of_a_store_get_no_advice_about_their_keys():
     assert about_keys(NEWS, has_store=True, hits=0, expired=8_000, tag=8_000) == []

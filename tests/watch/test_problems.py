@@ -3,7 +3,6 @@
 import pytest
 
 from wheelcache.pages.busiest import FULL
-from wheelcache.watch import problems as module
 from wheelcache.watch.comparison import Change
 from wheelcache.watch.event_log import KILLED, Event
 from wheelcache.watch.figures import Process, Sum
@@ -11,7 +10,7 @@ from wheelcache.watch.group_tables import LoadStep
 from wheelcache.watch.page_paths import no_paths
 from wheelcache.watch.problems import Evidence, Problem, headline, in_words, problems
 from wheelcache.watch.rows import NO_GROUP, group_of
-from wheelcache.watch.site import OverviewStep, Site
+from wheelcache.watch.site import OverviewStep
 from wheelcache.watch.tables import DAY, GAUGES_OF_WORKER
 
 NOW = 1_000_000.0
@@ -272,15 +271,3 @@ def test_alone_on_the_page_of_its_cache_a_problem_is_a_sentence_without_its_name
 )
 def test_the_headline_states_the_worst_problem_or_that_there_is_none(number, names, expected):
     assert headline([Problem("a", "it is late")] * number, list(names)) == expected
-
-
-def test_the_counts_of_the_last_ten_minutes_are_those_of_all_caches(make, clock):
-    published, alone = make("published"), make("other", figures_dir=None)
-    Site([alone])
-    for _ in range(70):
-        for each in (published, alone):
-            each.get("k")
-        clock.advance(10)
-    recent = Site([published, alone]).recent()
-    assert len(recent["published"]) == module.RECENTLY // 10
-    assert {step.misses for step in recent["published"].values()} == {1}

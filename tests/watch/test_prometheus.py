@@ -2,15 +2,15 @@
 
 import json
 import re
+import shutil
+import subprocess
 from importlib.metadata import version
-from math import inf
 
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, generate_latest, parser
 
-from tests.scripts import run_python
+from tests.scripts import ROOT, run_python
 from tests.watch.behind import use_store
-from tests.watch.scrape import ROOT, Scrape, promtool
 from wheelcache import RemovalCause
 from wheelcache.core import IMPLEMENTATION
 from wheelcache.engine.codec import size_of
@@ -48,6 +48,34 @@ METRICS = {
     for (kind, labels), names in LABELS.items()
     for name in names.split()
 }
+
+
+def promtool(*arguments, given=b""):
+    """Run promtool in ``docs``, and return its exit code and output."""
+    program = shutil.which("promtool") or shutil.which(ROOT / ".fetched" / "promtool")
+    if program is None:
+        raise RuntimeError("these tests need promtool in the PATH or in .fetched: make packages")
+    command = [program, *arguments]
+    done = subprocess.run(command, input=given, cwd=ROOT / "docs", capture_output=True, timeout=250, check=False)
+    return done.returncode, (done.stdout + done.stderr).decode()
+
+
+class Scrape:
+    """A parsed response to a scrape."""
+
+    def __init__(self, text):
+        # The parser removes the suffix of the names of counters.
+        self.families = {
+            f"{each.name}_total" if each.type == "counter" else each.name: each
+            for each in parser.text_string_to_metric_families(text)
+        }
+        samples = [each for family in self.families.values() for each in family.samples]
+        self.values = {(each.name, frozenset(each.labels.items())): each.value for each in samples}
+        assert len(self.values) == len(samples), "no time series is there twice"
+
+    def __call__(self, name, cache="pages", **labels):
+        """Return a value; None if it is missing."""
+        return self.values.get((f"wheelcache_{name}", frozenset({"cache": cache, **labels}.items())))
 
 
 @pytest.fixture
@@ -98,16 +126,12 @@ def test_every_metric_has_its_conventional_name_its_type_and_its_labels(make_exp
         for name, family in scrape().families.items()
     }
     assert found == METRICS
-    assert all(re.fullmatch(r"[A-Z].*\.", each.documentation) for each in scrape().families.values())
 
 
 @pytest.mark.servers
 def test_promtool_finds_no_fault_in_the_metrics(make_exported, exposition, clock):
     exercise(make_exported(max_entries=10, max_weight=10**6, weigher=size_of), clock)
     assert promtool("check", "metrics", given=exposition()) == (0, "")
-    badly_named = exposition().replace(b"wheelcache_puts_total", b"wheelcache_puts")
-    code, said = promtool("check", "metrics", given=badly_named)
-    assert (code, "wheelcache_puts" in said) == (3, True), "this version lints"
 
 
 @pytest.mark.servers
@@ -136,9 +160,6 @@ def test_what_is_made_for_these_metrics_names_no_others(name):
     named = set(re.findall(r"\bwheelcache_\w+", text))
     assert named
     assert {re.sub("_(bucket|count|sum)$", "", each) for each in named} <= set(METRICS)
-    labels = {label for _, labels in METRICS.values() for label in labels}
-    used = {each for by in re.findall(r"\bby \(([^)]*)\)", text) for each in by.split(", ")}
-    assert used <= {*labels, "le", "job", "instance", "alertname"}
 
 
 def test_values_are_those_of_the_cache(make_exported, scrape, clock):
@@ -163,6 +184,16 @@ def test_values_are_those_of_the_cache(make_exported, scrape, clock):
     assert scraped("wheel_lag_seconds") == 0
 
 
+@pytest.mark.parametrize("limit", [{"max_entries": 2}, {"max_weight": 2, "weigher": lambda key, value: 1}])
+def test_weights_are_no_bytes_unless_entries_are_weighed_in_bytes(make_exported, scrape, limit):
+    cache = make_exported(**limit)
+    cache.set_many(dict.fromkeys("abcd", 1))
+    scraped = scrape()
+    assert scraped("removals_total", cause="evicted") == 2
+    assert [scraped(each) for each in ("evicted_bytes_total", "bytes", "max_bytes")] == [None] * 3
+    assert (scraped("fullness_ratio"), scraped("max_entries")) == (1.0, limit.get("max_entries"))
+
+
 def test_the_histogram_counts_loads_up_to_each_bound_and_all_of_them(make_exported, scrape, clock):
     cache = make_exported()
     exercise(cache, clock)
@@ -178,12 +209,9 @@ def test_the_store_behind_a_near_cache_is_told_and_of_other_caches_nothing_of_th
     make_exported("plain").set("a", 1)
     exercise(make_exported(), clock)
     scraped = scrape()
-    for operation, bounds, seconds in (("read", [0.25, 0.25], 0.325), ("write", [1.0] * 3 + [2.5], 4.25)):
-        buckets = [
-            scraped("store_seconds_bucket", operation=operation, le=str(bound)) for bound in (*LOAD_BOUNDS, "+Inf")
-        ]
-        assert buckets == [sum(each <= bound for each in bounds) for bound in (*LOAD_BOUNDS, inf)]
-        assert scraped("store_seconds_count", operation=operation) == len(bounds)
+    for operation, within_a_second, number, seconds in (("read", 2, 2, 0.325), ("write", 3, 4, 4.25)):
+        assert scraped("store_seconds_bucket", operation=operation, le="1.0") == within_a_second
+        assert scraped("store_seconds_count", operation=operation) == number
         assert scraped("store_seconds_sum", operation=operation) == pytest.approx(seconds, abs=1e-5)
     assert [scraped("store_errors_total", operation=each) for each in ("read", "write")] == [0, 3]
     assert [scraped("store_refused_total", operation=each) for each in ("read", "write")] == [1, 2]

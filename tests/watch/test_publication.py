@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 
 from tests.watch.processes import run, worker
-from tests.watch.published import INTERVAL, counted, look, only
+from tests.watch.published import INTERVAL, Site, counted, look, only
+from wheelcache import ManualClock
 from wheelcache.core import IMPLEMENTATION
+from wheelcache.engine.codec import size_of
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.watch.figures import Rate
 from wheelcache.watch.publisher import FIRST
@@ -42,16 +44,11 @@ def test_what_is_published_is_what_the_cache_says_of_itself(make, path, clock, m
     (found,) = look(path, clock).workers("pages")
     own = cache.engine.observed.observer.stats()
     assert (found.pid, found.core, found.max_entries) == (os.getpid(), IMPLEMENTATION, 100)
-    total = only_at(path, clock)
+    (total,) = look(path, clock).caches
     # The groups of keys are published for all workers together.
     assert (replace(found.stats, groups=own.groups), total.stats.groups) == (own, own.groups)
     assert found.minute == total.minute == Rate(60, 0, 0, None, 60)
     assert found.minute.hit_ratio == found.minute.requests_per_second == 1.0
-
-
-def only_at(path, clock):
-    (found,) = look(path, clock).caches
-    return found
 
 
 @pytest.mark.parametrize("name", ["", "/etc/passwd", "a\0b", "\udc80", "x" * 100_000])
@@ -91,7 +88,7 @@ def test_an_idle_and_empty_cache_publishes_no_more_and_lives_on(make, path, cloc
     before = file.stat().st_mtime_ns
     clock.advance(600)
     assert file.stat().st_mtime_ns == before
-    assert (only(path).workers, only(path).stats.size) == (1, 0)
+    assert (only(path).workers, only(path).stats.size, only(path).peak) == (1, 0, 1)
     cache.set("a", 1, ttl=1000)
     clock.advance(INTERVAL)
     assert only(path).stats.size == 1
@@ -163,7 +160,25 @@ def test_the_child_of_a_fork_is_another_worker_that_counts_from_zero_and_leaves_
     assert out == [f"({parent}, 5) ({child}, 1)", out[1], f"({parent}, 5)", f"({parent}, 5)", "{'pages': 6}"]
 
 
-# Several directories, readers.
+# Several workers, readers.
+
+
+@pytest.mark.parametrize("where", [{}, {"figures_dir": None}], ids=["published", "in this process"])
+def test_the_figures_of_two_workers_are_sums_and_the_worst_lag_and_the_greatest_peak(make, elsewhere, clock, where):
+    late = ManualClock()
+    workers = make(max_entries=10), elsewhere(clock=late, max_entries=20, max_weight=9999, weigher=size_of, **where)
+    for number, cache in enumerate(workers, 1):
+        cache.set_many(dict.fromkeys(range(5 * number), 1), 5)
+        cache.get_many(range(20))
+    clock.advance(4)
+    # Its wheel thread does not run.
+    late._now += 60
+    if not where:
+        workers[1].engine.observed.observer.publication.run_now()
+    (found,) = Site(workers).caches
+    assert (found.stats.size, found.stats.hits, found.stats.misses) == (5 + 10, 5 + 10, 15 + 10)
+    assert (found.max_entries, found.max_weight, found.memory) == (30, None, None)
+    assert (found.peak, found.lag > 50, found.fullness) == (10, True, 15 / 30)
 
 
 def test_many_processes_that_publish_as_fast_as_they_can_lose_nothing_and_readers_see_no_sum_go_down(path):

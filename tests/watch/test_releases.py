@@ -31,6 +31,16 @@ def test_workers_of_two_releases_that_are_replaced_one_by_one_begin_no_other_rel
     assert noted(*mixed, (501, [*old, (500.0, "b")]), (601, [(500.0, "b"), (600.0, "a"), old[0]])) == marks
 
 
+def test_without_names_a_mark_is_a_moment_at_which_more_than_half_of_the_workers_were_started_together():
+    first = (161, [(100.0, ""), (160.0, "")])
+    assert noted(first, (501, [(100.0, ""), (500.0, "")])) == [(100.0, "")]
+    assert noted(first, (501, [(160.0, ""), (500.0, ""), (440.0, "")])) == [(100.0, ""), (440.0, "")]
+    assert noted(first, (501, [(500.0, ""), (439.0, "")])) == [(100.0, "")]
+    # The last ones of the first start.
+    assert noted(first, (162, [(160.0, "")])) == [(100.0, "")]
+    assert noted(first, (162, [(161.0, "")])) == [(100.0, ""), (161.0, "")]
+
+
 def test_a_name_is_short_and_text(monkeypatch):
     for given, expected in (("7f3c", "7f3c"), ("x" * 100, "x" * 64), ("v1\udcff", "v1?")):
         monkeypatch.setenv("WHEELCACHE_RELEASE", given)

@@ -1,7 +1,5 @@
 """Workers with separate entries that miss values which another worker has: a problem that a HostCache prevents."""
 
-import contextlib
-import sqlite3
 from collections import Counter
 
 import pytest
@@ -10,7 +8,6 @@ from tests.watch.published import look
 from wheelcache import Cache
 from wheelcache.engine.observed import SharedState
 from wheelcache.runtime.request_scope import forget_misses
-from wheelcache.watch import publisher
 from wheelcache.watch.key_samples import NONE, PUBLISH_EVERY, WINDOW, Misses
 from wheelcache.watch.problems import problems_of
 from wheelcache.watch.separate_entries import worst_of
@@ -25,27 +22,14 @@ def go_on(clock, steps=6):
 
 
 @pytest.fixture
-def workers(path, clock, closed, monkeypatch):
-    """Make caches of one name, as if each of them were in a process of its own."""
-
-    def make(number, figures_dir=path):
-        with monkeypatch.context() as patch:
-            made = []
-            for _ in range(number):
-                # The publisher is that of a process.
-                patch.setattr(publisher, "_publishers", {})
-                made.append(closed(Cache("pages", clock=clock, jitter=0, figures_dir=figures_dir)))
-        return made
-
-    return make
+def workers(elsewhere):
+    """Make caches of one name in several workers."""
+    return lambda number, **options: [elsewhere(**options) for _ in range(number)]
 
 
 @pytest.fixture
 def problems(path, clock):
-    def found():
-        return [str(each) for each in problems_of(look(path, clock), ())]
-
-    return found
+    return lambda: [str(each) for each in problems_of(look(path, clock), ())]
 
 
 def miss(cache, key):
@@ -54,13 +38,6 @@ def miss(cache, key):
     cache.engine.misses().note(key)
     forget_misses()
     assert found is None
-
-
-def rows(path):
-    """Return the rows of the workers in the database: what each of them holds, the least first, and its counts."""
-    (file,) = look(path).files
-    with contextlib.closing(sqlite3.connect(file.path)) as db:
-        return db.execute("SELECT held, counts FROM key_samples WHERE process != 0 ORDER BY length(held)").fetchall()
 
 
 MISSED = "Cache 'pages': {} miss a value that another worker has. Set its backend to HostCache."
@@ -147,11 +124,13 @@ def test_keys_that_no_worker_has_are_none(workers, problems, clock, number):
 def test_workers_publish_no_keys_and_each_database_has_other_hashes(workers, path, clock):
     found = []
     for folder in (path, path.with_name("other")):
-        (cache,) = workers(1, folder)
+        (cache,) = workers(1, figures_dir=folder)
         cache.set("session:xyzzy", 1)
         go_on(clock)
-        found.append(rows(folder)[0][0])
-        assert b"xyzzy" not in look(folder).files[0].path.read_bytes()
+        (file,) = look(folder).files
+        query = "SELECT held FROM key_samples WHERE process != 0"
+        found.append(file.read(lambda db: db.execute(query).fetchone(), tuple))  # noqa: B023
+        assert b"xyzzy" not in file.path.read_bytes()
     assert found[0] != found[1]
 
 

@@ -1,38 +1,17 @@
-"""The figures of a cache are exact for all causes and under threads, and they can be added up."""
+"""The figures of a cache can be added up. Under threads, they are exact: see ``tests/engine/test_threads.py``."""
 
-import random
-import threading
-from collections import Counter
 from dataclasses import fields
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from tests.caches import ticking
-from tests.waiting import THREADS, until
-from wheelcache import Cache, RemovalCause
-from wheelcache.engine.stats import COUNTERS, LOAD_BOUNDS, Meter, Stats, whole_parts
+from wheelcache import Cache
+from wheelcache.engine.stats import COUNTERS, LOAD_BOUNDS, Stats
 from wheelcache.near_cache.store_stats import CallStats, StoreStats
 from wheelcache.pages.page_stats import PageStats
-from wheelcache.pages.reasons import REASONS
+from wheelcache.watch.documents import percentiles_ms
 from wheelcache.watch.rows import COUNTS, NOTHING, added, reading_of, stats_of, subtracted
 
-EXPIRED, EVICTED, REPLACED, DELETED, CLEARED = RemovalCause
-
 # Sums.
-
-NUMBERS = st.integers(0, 10**6)
-BUCKETS = st.tuples(*[NUMBERS] * (len(LOAD_BOUNDS) + 1))
-CALLS = st.builds(CallStats, NUMBERS, NUMBERS, NUMBERS, BUCKETS)
-STORES = st.builds(StoreStats, NUMBERS, NUMBERS, CALLS, CALLS, *[NUMBERS] * 4)
-PAGES = st.builds(PageStats, *[NUMBERS] * 7, st.dictionaries(st.sampled_from([*REASONS, "made up"]), NUMBERS))
-STATS = st.builds(
-    Stats,
-    **dict.fromkeys((*COUNTERS, "size", "weight"), NUMBERS),
-    load_buckets=BUCKETS,
-    by_guest=st.fixed_dictionaries({}, optional={"store": STORES, "pages": PAGES}),
-)
 
 
 def counts(stats):
@@ -46,102 +25,35 @@ def test_counters_and_gauges_and_buckets_are_all_there_is():
     assert len(set(COUNTS)) == len(counts(Stats())) == len(NOTHING)
 
 
-@settings(max_examples=25)
-@given(STATS, STATS)
-def test_rows_add_up_and_stats_come_back_from_them(one, other):
-    row = added(counts(one), counts(other))
-    total = stats_of(row)
-    for name in COUNTERS:
-        assert getattr(total, name) == getattr(one, name) + getattr(other, name)
-    assert total.load_buckets == tuple(map(sum, zip(one.load_buckets, other.load_buckets, strict=True)))
-    assert counts(total) == row == added(counts(other), counts(one))
-    assert subtracted(row, counts(one)) == counts(other)
-    assert total.requests == one.requests + other.requests
-    assert total.hit_ratio + total.stale_ratio <= 1
-    for cause, number in total.removals.items():
-        assert number == one.removals[cause] + other.removals[cause]
-    reads = [CallStats() if each.store is None else each.store.reads for each in (one, other)]
-    assert total.store.reads.calls == reads[0].calls + reads[1].calls
+def test_rows_add_up_and_stats_come_back_from_them():
+    numbers = {name: number for number, name in enumerate((*COUNTERS, "size", "weight"), 1)}
+    calls = CallStats(1, 2, 3.5, tuple(range(len(LOAD_BOUNDS) + 1)))
+    pages = PageStats(*range(1, 8), {"vary": 5, "made up": 6})
+    guests = {"store": StoreStats(11, 12, calls, calls, *range(13, 17)), "pages": pages}
+    row = counts(Stats(**numbers, load_buckets=calls.buckets, by_guest=guests))
+    double = added(row, row)
+    total = stats_of(double, parts=["store", "pages"])
+    assert {name: getattr(total, name) for name in COUNTERS} == {name: 2 * numbers[name] for name in COUNTERS}
+    twice = tuple(2 * each for each in calls.buckets)
+    assert total.load_buckets == total.store.reads.buckets == total.store.writes.buckets == twice
+    assert (total.store.hits, total.store.misses, total.store.writes.seconds) == (22, 24, 7.0)
+    assert (total.pages.fresh, total.pages.not_stored) == (2, {"vary": 10, "other": 12})
+    assert counts(total) == double
+    assert subtracted(double, row) == row
     assert stats_of(row, parts=["pages"]).store is None
-    not_stored = [{} if each.pages is None else each.pages.not_stored for each in (one, other)]
-    assert total.pages.not_stored.keys() <= set(REASONS)
-    assert sum(total.pages.not_stored.values()) == sum(sum(each.values()) for each in not_stored)
     assert stats_of(row, parts=["store"]).pages is None
 
 
 # Times of loads.
 
 
-@pytest.mark.parametrize(
-    ("seconds", "bucket"),
-    [(0.0, 0), (0.00001, 0), (0.0000101, 1), (0.0025, 7), (0.5, 14), (10.0, 18), (10.001, 19), (1e9, 19)],
-)
-def test_a_load_is_counted_in_the_bucket_of_the_first_bound_it_does_not_exceed(seconds, bucket):
-    meter = Meter("loads")
-    meter.ended(seconds, "loads")
-    buckets = tuple(int(number == bucket) for number in range(len(LOAD_BOUNDS) + 1))
-    assert meter.read() == ({"loads": 1}, whole_parts(seconds), buckets)
-
-
-# Removals, under threads.
-
-
-def test_every_removal_is_counted_once_and_told_once_under_32_threads(together):
-    """Threads remove entries in every way, and so does the wheel. Sets equal removals plus present entries."""
-    told = Counter()
-    lock = threading.Lock()
-
-    def on_removal(key, value, cause):
-        with lock:
-            told[cause] += 1
-
-    cache = ticking(0.005)(
-        max_entries=300,
-        weigher=lambda key, value: 1,
-        max_weight=250,
-        on_removal=on_removal,
-    )
-    stored = [0] * THREADS
-
-    def work(number):
-        mine = random.Random(number)
-        for step in range(300):
-            key = mine.randrange(400)
-            which = mine.random()
-            if which < 0.5:
-                stored[number] += cache.set(key, number, mine.choice([None, 0.001, 0.02, 60]))
-            elif which < 0.6:
-                many = {mine.randrange(400): number for _ in range(20)}
-                stored[number] += len(many) - len(cache.set_many(many, 60))
-            elif which < 0.65:
-                stored[number] += cache.add(key, number)
-            elif which < 0.7:
-                try:
-                    cache.incr(key)
-                    stored[number] += 1
-                except KeyError:
-                    pass
-            elif which < 0.8:
-                cache.delete(key)
-            elif which < 0.85:
-                cache.delete_many(range(key, key + 20))
-            elif which < 0.87:
-                cache.engine.evict_to(200)
-            elif which < 0.88 and step % 10 == 0:
-                cache.clear()
-            elif which < 0.95:
-                cache.get(key)
-            else:
-                cache.pop(key, None)
-
-    assert together(work) == [None] * THREADS
-    # The wheel thread may have removed an entry that it has not reported yet.
-    assert until(lambda: sum(told.values()) == sum(cache.stats().removals.values()))
-    stats = cache.stats()
-    assert stats.removals == {cause.value: told[cause] for cause in RemovalCause}
-    assert sum(stats.removals.values()) == sum(stored) - len(cache)
-    assert all(stats.removals.values())
-    cache.close()
+def test_percentiles_assume_that_calls_are_spread_evenly_within_a_bucket():
+    nothing = [0] * (len(LOAD_BOUNDS) - 2)
+    low, high, last = 1000 * LOAD_BOUNDS[0], 1000 * LOAD_BOUNDS[1], 1000 * LOAD_BOUNDS[-1]
+    found = percentiles_ms([50, 40, *nothing, 10])
+    assert found == {"p50": pytest.approx(low), "p90": pytest.approx(high), "p99": last}
+    assert percentiles_ms([0, 100, *nothing, 0])["p50"] == pytest.approx((low + high) / 2)
+    assert percentiles_ms([0, 0, *nothing, 0]) == {"p50": None, "p90": None, "p99": None}
 
 
 def test_what_a_listener_that_raises_an_exit_leaves_untold_is_counted(clock):
@@ -154,20 +66,3 @@ def test_what_a_listener_that_raises_an_exit_leaves_untold_is_counted(clock):
     with pytest.raises(SystemExit):
         cache.clear()
     assert cache.stats().clearings == 5000
-
-
-# The listener.
-
-
-@pytest.mark.parametrize("wrong", [1, "print", [], object()])
-def test_what_is_no_function_is_refused_as_a_listener_and_the_one_before_stays(clock, wrong):
-    told = []
-    cache = Cache(clock=clock, on_removal=lambda *removal: told.append(removal))
-    with pytest.raises(TypeError, match="on_removal must be callable, or None, not"):
-        cache.on_removal = wrong
-    cache.set("a", 1)
-    cache.delete("a")
-    assert len(told) == 1
-
-
-# The list of caches.

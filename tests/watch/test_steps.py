@@ -57,15 +57,11 @@ def test_a_clock_that_is_set_spoils_no_step_and_no_total(make, clock, path, monk
     now[0] += jump
     minute()
     assert counted(path) == {"pages": 600}
-    clock.advance(4)
-    cache.engine.observed.observer.recorder.run()
-    publication.run_now()
     site = Site([cache])
     assert 0 < site.caches[0].minute.hits <= 600
     shown = steps_of(site, "pages")
     assert all(start <= site.time for start in shown)
-    if jump != -5 and jump != -3600:
-        assert {step.hits for step in shown.values()} <= {0, 50}
+    assert jump < 0 or {step.hits for step in shown.values()} <= {0, 50}
 
 
 @pytest.mark.usefixtures("_epoch")
@@ -78,12 +74,10 @@ def test_a_step_waits_for_a_worker_that_publishes_late_and_not_for_one_that_is_i
     assert list(by_start(steps_in(path, clock=clock))) == [0]
 
 
-@pytest.mark.parametrize("ends", ["in order", "killed"])
-def test_charts_and_the_last_minute_equal_an_independent_count_while_workers_come_and_go(path, ends):
+def test_charts_and_the_last_minute_equal_an_independent_count_while_workers_come_and_go(path):
     """Each worker is a process that receives the time, asks 16 times a second and lives for 20 to 30 seconds.
 
-    The counts of a worker that exits normally are exact; those of a killed worker lack the last unpublished seconds,
-    at most 3. A step that was shown once never changes.
+    A step that was shown once never changes.
     """
     run(
         """
@@ -115,8 +109,6 @@ def test_charts_and_the_last_minute_equal_an_independent_count_while_workers_com
                 sys.exit()
 
             def end(self):
-                if sys.argv[2] == "killed":
-                    os.kill(self.pid, signal.SIGKILL)
                 # Later workers have inherited the socket.
                 self.socket.shutdown(socket.SHUT_WR)
                 os.waitpid(self.pid, 0)
@@ -129,11 +121,10 @@ def test_charts_and_the_last_minute_equal_an_independent_count_while_workers_com
         EPOCH = 1_000_000
         now = [0.0]
         SystemClock.time = staticmethod(lambda: EPOCH + now[0])
-        true, lost, started, shown, workers = Counter(), Counter(), Counter(), {}, []
+        true, started, shown, workers = Counter(), Counter(), {}, []
         for second in range(150):
             if len(workers) == 3 and second % 10 == 4:
                 workers.pop(0).end()
-                lost.update(last // 10 * 10 for last in range(second - 3, second) for _ in range(16))
             if second % 10 in (0, 7) and len(workers) < 3:
                 workers.append(Worker(second))
                 started[second // 10 * 10] += 1
@@ -147,21 +138,14 @@ def test_charts_and_the_last_minute_equal_an_independent_count_while_workers_com
             shown = steps
         for each in workers:
             each.end()
-            lost[140] += 3 * 16
-        if sys.argv[2] == "in order":
-            lost.clear()
         assert len(shown) == 14
         for at, step in shown.items():
-            assert true[at] - lost[at] <= step.hits + step.misses <= true[at]
-            assert step.started == started[at]
+            assert (step.hits + step.misses, step.started) == (true[at], started[at])
         site, _ = look_on(154)
         (found,) = site.caches
         of_minute = sum(each.hits + each.misses for each in site.overview(site.span(site.edge - 60))["pages"].values())
-        minute, lost_in_it = (sum(counts[at] for at in range(90, 150, 10)) for counts in (true, lost))
-        assert minute - lost_in_it <= of_minute <= minute
-        assert true.total() - lost.total() <= found.stats.requests <= true.total()
-        assert found.workers == 0
+        assert of_minute == sum(true[at] for at in range(90, 150, 10))
+        assert (found.stats.requests, found.workers) == (true.total(), 0)
         """,
         path,
-        ends,
     )

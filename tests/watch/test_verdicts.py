@@ -1,28 +1,20 @@
-"""Planted situations: the page, the terminal and the alerts of Prometheus give the same verdict, and the right one.
+"""Planted situations: the page and the terminal give the same verdict, and the right one.
 
 Caches in one or two workers serve a site for some minutes of a manual clock, and publish what they count. The limits of
-the rules are in ``test_problems`` and ``test_comparison``. For the alerts, the metrics are read every minute, and
-promtool evaluates the alerts of the documentation on them.
+the rules are in ``test_problems`` and ``test_comparison``, and those of the alerts in ``prometheus-alerts.test.yml``.
 """
 
 import io
-import json
 import re
-from collections import defaultdict
 from itertools import count
 from random import Random
 
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
 
-from tests.watch.scrape import ROOT, Scrape, promtool
 from wheelcache import Cache, ManualClock
-from wheelcache.engine.codec import size_of
 from wheelcache.watch import publisher, site_commands
 from wheelcache.watch.console import show
 from wheelcache.watch.dashboard.dashboard import Dashboard
-from wheelcache.watch.event_log import CLEARED, Event, add_events
-from wheelcache.watch.prometheus import Collector
 
 pytestmark = pytest.mark.compiled
 
@@ -32,17 +24,17 @@ MINUTE = 60
 class PlantedSite:
     """A site with one or two workers.
 
-    Args:
+    Attributes:
         minutes: the minutes that a situation lasts.
     """
 
-    def __init__(self, folder, monkeypatch, minutes):
-        self.minutes = minutes
+    minutes = 4
+
+    def __init__(self, folder, monkeypatch):
         self.clock = ManualClock()
         self.workers = []
         self.random = Random(1)
         self.numbers = count()
-        self.scrapes = []
         self._folder = folder
         self._monkeypatch = monkeypatch
 
@@ -60,22 +52,11 @@ class PlantedSite:
 
     def deploy(self):
         """Replace all workers by those of another release."""
-        number = len(self.workers)
-        release = self._publication.recorder.time(), f"r{next(self.numbers)}"
-        self._publication.publisher.file.write(lambda db: db.execute("INSERT INTO releases VALUES (?, ?)", release))
+        number, publication = len(self.workers), self.workers[0].engine.observed.observer.publication
+        release = publication.recorder.time(), f"r{next(self.numbers)}"
+        publication.publisher.file.write(lambda db: db.execute("INSERT INTO releases VALUES (?, ?)", release))
         self.stop()
         self.start(number)
-
-    def clear(self, operator):
-        """Clear the cache in all workers as the dashboard does, at the time of the manual clock."""
-        event = Event.of(CLEARED, self._publication.recorder.time(), cache="pages", subject=operator)
-        self._publication.publisher.file.write(lambda db: add_events(db, [event]))
-        for worker in self.workers:
-            worker.clear()
-
-    @property
-    def _publication(self):
-        return self.workers[0].engine.observed.observer.publication
 
     def serve(self, minutes, *visits):
         """Let all workers serve the same traffic: ``visits`` are functions of a worker, each called every second."""
@@ -85,12 +66,6 @@ class PlantedSite:
                     for visit in visits:
                         visit(worker)
                 self.clock.advance(1)
-            self.scrapes.append(self._scrape() if self.minutes > LONG else None)
-
-    def _scrape(self):
-        registry = CollectorRegistry()
-        registry.register(Collector(lambda: self.workers))
-        return Scrape(generate_latest(registry).decode()).values
 
     def view(self, name, number, *, keys=20, ttl=None, fails=0.0, then=None, tags=()):
         """Return a function that looks up entries of a view: ``number`` of ``keys`` entries, of which a share ``fails``
@@ -124,37 +99,12 @@ class PlantedSite:
         page = Dashboard("a site", lambda: self.workers[:1], lambda name: []).figures()
         return page["headline"], out.getvalue().splitlines()[0].rstrip()
 
-    def alerts(self):
-        """Return the names and groups of the alerts that fire."""
-        series = defaultdict(lambda: ["_"] * len(self.scrapes))
-        for place, values in enumerate(self.scrapes):
-            for (name, labels), value in values.items():
-                described = ",".join(f"{label}={json.dumps(text)}" for label, text in sorted(labels))
-                series[f'{name}{{job="site",{described}}}'][place] = repr(float(value))
-        at = f"{len(self.scrapes) - 1}m"
-        query = {"expr": 'count by (alertname, group) (ALERTS{alertstate="firing"})', "eval_time": at}
-        test = {
-            "interval": "1m",
-            "input_series": [{"series": name, "values": " ".join(values)} for name, values in series.items()],
-            "promql_expr_test": [{**query, "exp_samples": []}],
-        }
-        alerts = str(ROOT / "docs/prometheus-alerts.yml")
-        # JSON is YAML.
-        rules = self._folder / "rules.test.yml"
-        rules.write_text(json.dumps({"rule_files": [alerts], "evaluation_interval": "1m", "tests": [test]}))
-        _, said = promtool("test", "rules", str(rules))
-        assert ("SUCCESS" in said) != ("got:" in said), said
-        labels = re.findall(r"\{([^}]*)\}", said.partition("got:")[2])
-        found = [dict(re.findall(r'(\w+)="([^"]*)"', each)) for each in labels]
-        return [(each["alertname"].removeprefix("Wheelcache"), each.get("group")) for each in found]
-
 
 @pytest.fixture
-def plant(tmp_path, monkeypatch):
-    made = []
-    yield lambda minutes: made.append(PlantedSite(tmp_path, monkeypatch, minutes)) or made[-1]
-    for each in made:
-        each.stop()
+def site(tmp_path, monkeypatch):
+    planted = PlantedSite(tmp_path, monkeypatch)
+    yield planted
+    planted.stop()
 
 
 def others(site):
@@ -197,12 +147,6 @@ def a_release_drops_a_tag_in_both_workers(site):
     return "Cache 'pages', product: misses rose from "
 
 
-def half_of_the_bytes_fit(site):
-    site.start(max_weight=10_000, weigher=size_of)
-    site.serve(site.minutes + 6, site.view("product", 5, keys=80))
-    return "Cache 'pages' is too small: "
-
-
 def entries_of_two_workers_do_not_fit(site):
     site.start(2, max_entries=50)
     site.serve(site.minutes + 6, site.view("product", 2, keys=100))
@@ -212,13 +156,6 @@ def entries_of_two_workers_do_not_fit(site):
 def a_restart_empties_the_cache(site):
     before = site.view("product", 10, keys=1000)
     before_and_after(site, before, before)
-
-
-def an_operator_clears_the_cache_after_a_release(site):
-    view = site.view("product", 10, keys=1000)
-    before_and_after(site, view, view)
-    site.clear("maria")
-    site.serve(2, *others(site), view)
 
 
 def no_look_up_after_a_busy_day(site):
@@ -232,42 +169,23 @@ def a_failure_now_and_then(site):
     site.serve(site.minutes, site.now_and_then(0.01, site.view("product", 1, fails=0.5, keys=10_000)))
 
 
-ALERTS = {
-    all_loads_of_a_rare_view_fail: ("LoadsFail", "product"),
-    a_view_fails_in_one_of_two_workers: ("LoadsFail", "product"),
-    a_release_shortens_the_lifetime: ("MissesRose", "product"),
-    a_release_drops_a_tag_in_both_workers: ("MissesRose", "product"),
-    half_of_the_bytes_fit: ("TooSmall", None),
-    entries_of_two_workers_do_not_fit: ("TooSmall", None),
-    a_restart_empties_the_cache: None,
-    an_operator_clears_the_cache_after_a_release: None,
-    no_look_up_after_a_busy_day: None,
-    a_failure_now_and_then: None,
-}
-
-SEPARATE = [a_release_drops_a_tag_in_both_workers, entries_of_two_workers_do_not_fit]
-"""Situations in which a worker also keeps missing values of the other: see ``separate_entries``."""
-
-SHORT, LONG = 4, 10
+SITUATIONS = [
+    all_loads_of_a_rare_view_fail,
+    a_view_fails_in_one_of_two_workers,
+    a_release_shortens_the_lifetime,
+    a_release_drops_a_tag_in_both_workers,
+    entries_of_two_workers_do_not_fit,
+    a_restart_empties_the_cache,
+    no_look_up_after_a_busy_day,
+    a_failure_now_and_then,
+]
 
 
-@pytest.mark.parametrize("situation", ALERTS, ids=lambda each: each.__name__)
-def test_the_verdict_on_a_situation_is_right_on_the_page_and_in_the_terminal(plant, situation):
-    site = plant(SHORT)
+@pytest.mark.parametrize("situation", SITUATIONS, ids=lambda each: each.__name__)
+def test_the_verdict_on_a_situation_is_right_on_the_page_and_in_the_terminal(site, situation):
     begins = situation(site)
     site.clock.advance(5)
     for verdict in site.verdicts():
         assert verdict.startswith(begins or "No problem in the last minute")
-    assert (", and 1 more problem" in site.verdicts()[0]) == (situation in SEPARATE)
     if situation is a_release_shortens_the_lifetime:
         assert re.fullmatch(r".* to \d+% since release r0, (all|mostly) because of expired entries", site.verdicts()[0])
-
-
-@pytest.mark.servers
-@pytest.mark.parametrize("situation", ALERTS, ids=lambda each: each.__name__)
-def test_the_alerts_give_the_same_verdict(plant, situation):
-    site = plant(LONG + 4)
-    situation(site)
-    site.clock.advance(5)
-    found, expected = site.alerts(), ALERTS[situation]
-    assert found == [] if expected is None else expected in found

@@ -7,7 +7,6 @@ import pytest
 from tests.watch.processes import run
 from tests.watch.published import INTERVAL, look
 from wheelcache.pages.figures import Figures
-from wheelcache.pages.keys import NotPurgeable, check_purgeable
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.watch.inquiries import CLEAR, PURGE, PURGES_KEPT, inquiries_in
 
@@ -65,13 +64,6 @@ def test_the_child_of_a_fork_ignores_what_was_asked_of_its_parent_and_runs_what_
     ) == ["1", "None"]
 
 
-# Readers.
-
-
-def files(folder):
-    return {each: (each.stat().st_mtime_ns, each.read_bytes()) for each in folder.rglob("*") if each.is_file()}
-
-
 # Requests with an argument.
 
 
@@ -111,16 +103,3 @@ def test_old_purges_are_removed(purged, path, clock, monkeypatch):
     clock.advance(INTERVAL)
     assert purged[-1] == "https://example.com/again"
     assert len(purged) == 51
-
-
-@pytest.mark.parametrize(
-    "target",
-    [
-        *("", "  ", "/news/", "news/", "http://", "https:///news", "http://[", "a/b", "?a", "a" * 9999),
-        *("https://example.com/news?page=/*", "https://example.com/news#/*", f"https://example.com/{'é' * 250}/*"),
-        *("https://example.com/" + 8 * "a/" + "*", "https://example.com/\udcff"),
-    ],
-)
-def test_only_a_url_or_a_host_can_be_purged(target):
-    with pytest.raises(NotPurgeable, match=r"purge takes an absolute URL, .*, or a host, .*, not '"):
-        check_purgeable(target)

@@ -1,6 +1,5 @@
 """Run axe-core, which finds barriers for users of a page. It is fetched once, and kept in ``.fetched``."""
 
-import fcntl
 import subprocess
 import sys
 import zipfile
@@ -18,21 +17,14 @@ def source():
     """Return the script."""
     FETCHED.mkdir(exist_ok=True)
     path = FETCHED / f"axe-{VERSION}.js"
-    with (FETCHED / "lock").open("w") as lock:
-        # Tests in other processes may fetch the script at the same time.
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not path.exists():
-            path.write_bytes(_fetched())
+    if not path.exists():
+        archives = FETCHED / "archives"
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", archives]
+        subprocess.run([*command, f"{PACKAGE}=={VERSION}"], check=True)
+        (wheel,) = archives.glob(f"{PACKAGE.replace('-', '_')}-{VERSION}-*.whl")
+        with zipfile.ZipFile(wheel) as contents:
+            path.write_bytes(contents.read("axe_playwright_python/axe.min.js"))
     return path.read_text()
-
-
-def _fetched():
-    archives = FETCHED / "archives"
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", archives]
-    subprocess.run([*command, f"{PACKAGE}=={VERSION}"], check=True)
-    (wheel,) = archives.glob(f"{PACKAGE.replace('-', '_')}-{VERSION}-*.whl")
-    with zipfile.ZipFile(wheel) as contents:
-        return contents.read("axe_playwright_python/axe.min.js")
 
 
 OF_COLORS = ["color-contrast", "link-in-text-block"]

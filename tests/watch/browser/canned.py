@@ -1,27 +1,22 @@
 """A site with figures that the test chooses, in the form of ``figures.json``."""
 
 import json
-from copy import deepcopy
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from tests.waiting import start
-from wheelcache.engine.stats import LOAD_BOUNDS, MISSES
+from wheelcache import Cache, ManualClock
+from wheelcache.engine.stats import MISSES
 from wheelcache.watch.dashboard.dashboard import ASSETS, Dashboard, asset
+from wheelcache.watch.dashboard.one_cache import HISTORY
 from wheelcache.watch.dashboard.permissions import Permission
 from wheelcache.watch.dashboard.responses import HEADERS
-from wheelcache.watch.documents import percentiles_ms
 
 AT = 1_700_000_000.0
 """The time of all figures: in UTC, 22:13:20."""
 
-COUNTS = (
-    *("hits", "misses", "puts", "stale_hits", "coalesced", "loads", "load_failures", "load_timeouts", "refreshes"),
-    *("refreshes_dropped", "load_seconds"),
-)
-REMOVALS = ("expired", "evicted", "replaced", "deleted", "cleared")
-SERIES = ("hit_ratio", "requests_per_second", "entries", "bytes", "load_ms")
-ZEROS = ("store_ratio", "stale_ratio")
-OF_STORE = ("store_read_ms", "store_write_ms", "store_errors_per_second", "store_refused_per_second")
+STEPS = 30
+
+NAMES = ("shop:product", "catalogue:category-detail", "user:session-profile", "")
 
 
 class CannedSite:
@@ -30,38 +25,23 @@ class CannedSite:
 
     def __init__(self):
         self.status = 200
-        self.posted = []
-        self.answers = []
+        self.posted, self.answers, self.asked = [], [], []
         self.granted = frozenset(Permission)
-        self.asked = []
-        self.dashboard = Dashboard("a site", list, lambda name: [])
-        self.figures = {
-            "title": "a site",
-            "at": AT,
-            "refresh": 3.0,
-            "this_worker": 4242,
-            "headline": "Cache 'pages' is healthy",
-            "problems": [],
-            "advice": [],
-            "events": [],
-            "caches": [],
-            "span": {"from": AT - 3600, "until": AT, "step": 10.0, "is_now": True, "earliest": AT - 7200},
-        }
+        self.dashboard = Dashboard("a site", lambda: [Cache("pages", clock=ManualClock())], lambda name: [])
+        span = {"from": AT - 3600, "until": AT, "step": 10.0, "is_now": True, "earliest": AT - 7200}
+        self.figures = {**self.dashboard.figures(), "at": AT, "caches": [], "span": span}
         site = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self):
-                name = self.path.split("?")[0].removeprefix("/wheelcache/")
-                if name == "/other":
-                    self.answer("text/html", b"a page of another site", policy={})
-                elif name == "":
-                    page = site.dashboard.page(site.granted)
-                    self.answer("text/html; charset=utf-8", page.encode())
-                elif name in ASSETS:
+                name = self.path.partition("?")[0].removeprefix("/wheelcache/")
+                if name in ASSETS:
                     self.answer(ASSETS[name], asset(name))
-                else:
+                elif name:
                     site.asked.append(self.path)
                     self.answer("application/json", json.dumps(site.figures).encode(), site.status)
+                else:
+                    self.answer("text/html; charset=utf-8", site.dashboard.page(site.granted).encode())
 
             def do_POST(self):
                 posted = self.rfile.read(int(self.headers["Content-Length"])).decode()
@@ -69,11 +49,11 @@ class CannedSite:
                 # An earlier search may still ask with its token when the test has chosen the answers to the next one.
                 is_of_another = bool(site.answers) and "token" in site.answers[0] and posted.startswith("token=")
                 answer = site.answers.pop(0) if site.answers and not is_of_another else {"message": "Done."}
-                self.answer("application/json", json.dumps(answer).encode(), 400 if "error" in answer else 200)
+                self.answer("application/json", json.dumps(answer).encode())
 
-            def answer(self, kind, body, status=200, policy=HEADERS):
+            def answer(self, kind, body, status=200):
                 self.send_response(status)
-                for name, value in {**policy, "Content-Type": kind, "Content-Length": str(len(body))}.items():
+                for name, value in {**HEADERS, "Content-Type": kind, "Content-Length": str(len(body))}.items():
                     self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(body)
@@ -86,92 +66,23 @@ class CannedSite:
         self.url = f"http://127.0.0.1:{self._server.server_port}"
 
     def card(self, name="pages", **parts):
-        """Return figures of a cache that was used. Values that are not given are not changed."""
-        card = {**self._card(), "name": name}
+        """Return figures of a cache that was used. Values that are not given are those of a new cache."""
+        (card,) = self.dashboard.figures()["caches"]
+        card |= {"name": name, "is_shared": True, "is_used": True, "since": AT - 7200, "history": self.history()}
         for part, values in parts.items():
             card[part] = {**card[part], **values} if isinstance(values, dict) and card[part] else values
-        return _with_sums(card)
-
-    def _card(self):
-        """Return the figures of a new cache, with all details."""
-        total = self._total()
-        card = {
-            "is_shared": True,
-            "is_used": True,
-            "since": AT - 7200,
-            "clear_effect": "Takes effect immediately.",
-            "worker_count": 1,
-            "figures": {
-                **dict.fromkeys(("requests", "requests_per_second", "evictions_per_second", "load_failures"), 0),
-                "hit_ratio": None,
-                "answered_ratio": None,
-                "stale_ratio": None,
-                "store_errors": 0,
-            },
-            "now": {"entries": 0, "max_entries": 1000, "bytes": None, "max_bytes": None},
-            "recent": dict.fromkeys(("answered_ratio", "stale_ratio", "requests_per_second"), [None] * 60),
-            "sentence": {"state": "good", "text": "Healthy.", "place": None, "group": None},
-            "marks": [],
-            "comparison": None,
-            "history": self.history(),
-            "times": self.times(),
-            "total": total,
-            "groups": [],
-            "store": None,
-            "pages": None,
-            "settings": [],
-            "rehearsal": None,
-        }
-        card["workers"] = [
-            {
-                "pid": 4242,
-                "started": AT - 7200,
-                "published": AT - 1,
-                "thread": "running",
-                "core": "compiled",
-                "lag": 0.0,
-                "is_this": True,
-                "breaker_open": False,
-                "total": deepcopy(total),
-                "now": {"hit_ratio": None, "answered_ratio": None, "stale_ratio": None, "requests_per_second": 0.0},
-            }
-        ]
         return card
 
-    def _total(self):
-        ratios = {"hit_ratio": None, "answered_ratio": None, "stale_ratio": None, "load_ms": None}
-        causes = {"removals": dict.fromkeys(REMOVALS, 0), "misses_by_cause": dict.fromkeys(MISSES, 0)}
-        size = {"entries": 0, "max_entries": 1000, "bytes": None, "max_bytes": None}
-        return {**dict.fromkeys(COUNTS, 0), "requests": 0, "evicted_bytes": None, **ratios, **causes, **size}
-
-    def percentiles(self, *counts):
-        """Return the percentiles of a histogram whose first buckets have these counts."""
-        return percentiles_ms((*counts, *[0] * (len(LOAD_BOUNDS) + 1 - len(counts))))
-
-    def times(self, counts=(), of="loads"):
-        """Return the percentiles of the durations of loads, or of reads of the store."""
-        return {"loads": self.percentiles(), "store_reads": self.percentiles(), of: self.percentiles(*counts)}
-
-    def history(self, step=10.0, number=30, **series):
-        """Return a history whose newest step has just ended. Figures that are not given are 1.0, or not there."""
-        return {
-            "step": step,
-            "at": [AT // step * step - step * each for each in reversed(range(number))],
-            **dict.fromkeys(SERIES, [1.0] * number),
-            **dict.fromkeys(ZEROS, [0.0] * number),
-            **dict.fromkeys(OF_STORE, [None] * number),
-            "misses": {},
-            "computing": [],
-            "removals": {},
-        } | {name: [values] * number if isinstance(values, float) else values for name, values in series.items()}
+    def history(self, **series):
+        """Return steps of which the newest has just ended. Lines that are not given are 1.0."""
+        lines = dict.fromkeys(HISTORY, [1.0] * STEPS)
+        at = [AT - 10 * each for each in reversed(range(STEPS))]
+        return {"step": 10.0, "at": at, **lines, "misses": {}, "computing": [], "removals": {}, **series}
 
     def problem(self, cache, text="its store is down"):
         """Return a problem of a cache, or of the site for None."""
-        return {"cache": cache, "text": text, "sentence": f"Cache '{cache}': {text}" if cache else text}
-
-    def worker(self, card, pid, **total):
-        (worker, *_) = self._card()["workers"]
-        return _with_sums({**worker, "pid": pid, "total": {**card["total"], **total}})
+        sentence = f"Cache '{cache}': {text}" if cache else text
+        return {"cache": cache, "group": None, "text": text, "sentence": sentence}
 
     def stop(self):
         self._server.shutdown()
@@ -179,8 +90,77 @@ class CannedSite:
         self._server.server_close()
 
 
-def _with_sums(figures):
-    """Return ``figures`` with look-ups that match the hits, stale hits and misses."""
-    total = figures["total"]
-    total["requests"] = total["hits"] + total["stale_hits"] + total["misses"]
-    return figures
+def group(name, load_seconds=0.0, **figures):
+    """Return the figures of a group of keys, whose misses are given by cause."""
+    misses = {cause: figures.pop(cause, 0) for cause in MISSES}
+    counts = dict.fromkeys(("requests", "hits", "stale_hits", "puts", "loads", "load_failures", "refused"), 0)
+    given = {"misses": sum(misses.values()), "misses_by_cause": misses, "hit_ratio": None}
+    return {"name": name, "load_seconds": load_seconds, **counts, **given, **figures}
+
+
+def full_card(site, name="pages"):
+    """Return figures that have every part of the details: groups with long names, causes of misses, a store, pages."""
+    times = {"p50": 0.031, "p90": 0.05, "p99": None}
+    side = {"hit_ratio": 0.9, "requests_per_second": 16.6, "load_p50_ms": 0.02, "load_p90_ms": 0.024}
+    side["computing_per_minute"] = 7.5
+    busy = {"requests": 123_456, "hits": 123_000, "hit_ratio": 0.947, "evicted": 456, "loads": 456, "load_failures": 7}
+    store = {"hits": 50, "misses": 46, "reads": 100, "writes": 100, "write_ms": 5.0, "errors": 8, "refused": 6}
+    responses = dict.fromkeys(("fresh", "stale", "revalidated", "collapsed", "bytes_sent", "stored"), 5)
+    card = site.card(
+        name,
+        figures={
+            "requests": 1000,
+            "requests_per_second": 16.6,
+            "load_failures": 3,
+            "store_errors": 8,
+            "hit_ratio": 0.9,
+            "answered_ratio": 0.93,
+            "stale_ratio": 0.04,
+            "evictions_per_second": 1.5,
+        },
+        now={"entries": 5, "max_entries": 10, "bytes": 2048, "max_bytes": 4096, "in_workers": 3},
+        total={
+            "requests": 1000,
+            "hits": 900,
+            "stale_hits": 40,
+            "misses": 60,
+            "loads": 7,
+            "load_seconds": 7.5,
+            "misses_by_cause": dict.fromkeys(MISSES, 10),
+            "removals": {"expired": 9, "evicted": 9},
+        },
+        sentence={"state": "bad", "text": "The hit ratio fell from 93% to 81%.", "place": "misses"},
+        history=site.history(
+            misses={cause: [0.1] * STEPS for cause in MISSES},
+            computing=[{"group": each or None, "seconds": [0.5] * STEPS} for each in NAMES],
+            removals={"evicted": [0.1] * STEPS, "expired": [0.2] * STEPS},
+        ),
+        marks=[
+            {"at": AT - 120, "kind": "release", "text": "release 7f3c"},
+            {"at": AT - 119, "kind": "started", "text": "3 workers started"},
+        ],
+        comparison={
+            "at": AT - 120,
+            "release": "7f3c",
+            "seconds": 120,
+            "before": side,
+            "after": {**side, "hit_ratio": 0.8},
+            "groups": [{"name": each, "before": 0.1, "after": 0.4, "cause": "deleted"} for each in NAMES],
+            "sentence": "90.0% hits before, 81.4% after.",
+        },
+        groups=[group(each, 4567.0, **busy) for each in NAMES],
+        times={"loads": times, "store_reads": times},
+        store={**store, "breakers": 2, "open_breakers": 1, "trackers": 2, "trusted": 1},
+        pages={
+            **responses,
+            "variants_removed": 9,
+            "not_stored": {"set-cookie": 30, "private": 3},
+            "not_stored_paths": {"set-cookie": {"/basket": 25, "/login": 5}},
+            "full_variants": {"user-agent": {"/news": 9}},
+        },
+        settings=[["MAX_ENTRIES", "10"]],
+        worker_count=3,
+    )
+    (worker,) = card["workers"]
+    card["workers"] = [{**worker, "pid": pid, "breaker_open": pid == 7} for pid in (7, 8, 9)]
+    return card

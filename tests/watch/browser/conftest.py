@@ -35,13 +35,6 @@ def chromium(tmp_path_factory):
     driver.quit()
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _blank(chromium):
-    """Leave the page after its last test: it would go on drawing, which takes a third of a core from other tests."""
-    yield
-    chromium.get("about:blank")
-
-
 @pytest.fixture
 def site():
     site = CannedSite()
@@ -58,11 +51,12 @@ def page(chromium, site):
 
     def show(*cards, **figures):
         site.figures = {**site.figures, "caches": list(cards), **figures}
-        chromium.get(f"{site.url}/wheelcache/")
-        assert page.is_fresh()
+        page.open()
 
     page.show = show
     yield page
-    chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [], "media": ""})
+    chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
     chromium.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     assert page.errors() == []
+    # It would go on drawing, which takes a third of a core from other tests.
+    chromium.get("about:blank")

@@ -3,7 +3,6 @@
 import csv
 import io
 
-from selenium.common.exceptions import WebDriverException
 from selenium.webdriver.common.by import By
 
 from tests.waiting import PATIENCE, until
@@ -20,40 +19,10 @@ class Page:
         self.site = site
         self.expected = []
 
-    def open(self, user="operator", cache="atlas"):
-        """Open the page as a user that has not logged in yet, with the details of ``cache`` if the user may see it.
-
-        A user of the site that has logged in before gets the same cookies, since the form takes half a second.
-        """
-        url = f"{self.site.url}/wheelcache/"
-        if user in self.site.cookies:
-            for cookie in self.site.cookies[user]:
-                self.driver.add_cookie(cookie)
-            self.driver.get(url)
-            assert self.driver.title != "Log in"
-        else:
-            self.driver.get(url)
-            assert self.driver.title == "Log in"
-            self.run("window.isLogin = true")
-            self.log_in(user)
-            assert until(self.has_left_login, SOON)
-            self.site.cookies[user] = self.driver.get_cookies()
-        if self.all("#config"):
-            assert self.is_fresh()
-            self.select(cache)
-        return self
-
-    def has_left_login(self):
-        try:
-            return self.run("return !window.isLogin && document.readyState === 'complete'")
-        except WebDriverException:
-            # The driver reports an inspector error if it looks at a page that is just being left.
-            return False
-
-    def log_in(self, user="operator"):
-        self.find("input[name=username]").send_keys(user)
-        self.find("input[name=password]").send_keys("secret")
-        self.find("button").click()
+    def open(self):
+        """Open the page. Return when it has figures."""
+        self.driver.get(f"{self.site.url}/wheelcache/")
+        assert until(lambda: self.state() == "fresh", SOON)
 
     def find(self, selector):
         return self.driver.find_element(By.CSS_SELECTOR, selector)
@@ -67,9 +36,9 @@ class Page:
     def text(self, selector):
         return self.run("return document.querySelector(arguments[0]).textContent", selector)
 
-    def figure(self, name, cache="atlas"):
-        """Return a figure. It is hidden if it is 0."""
-        return self.text(f'section[data-cache="{cache}"] [data-figure="{name}"]')
+    def figure(self, name):
+        """Return a figure of the cache. It is hidden if it is 0."""
+        return self.text(f'section[data-cache] [data-figure="{name}"]')
 
     def number(self, name):
         return int(self.figure(name).replace(",", ""))
@@ -77,22 +46,14 @@ class Page:
     def state(self):
         return self.run("return document.body?.dataset.state")
 
-    def is_fresh(self):
-        return until(lambda: self.state() == "fresh", SOON)
-
     def look_again(self):
         """Update the page immediately instead of within three seconds."""
         self.run("dispatchEvent(new Event('online'))")
 
-    def unfold(self, name=None):
-        """Unfold a section of the details, or all."""
-        selector = "details" if name is None else f'[data-part="{name}"]'
-        self.run("for (const each of document.querySelectorAll(arguments[0])) each.open = true", selector)
+    def unfold(self):
+        """Unfold all sections of the details."""
+        self.run("for (const each of document.querySelectorAll('details')) each.open = true")
         self.driver.execute_async_script(TWO_FRAMES)
-
-    def charts(self):
-        """Return the names of the charts that are displayed."""
-        return [each.get_attribute("data-chart") for each in self.all("figure[data-chart]") if each.is_displayed()]
 
     def values(self, chart):
         """Return the values in the keys of a chart, by label."""
@@ -138,9 +99,6 @@ class Page:
         self.find("#confirm-yes" if sure else "#confirm-no").click()
         assert not self.find("dialog#confirm").is_displayed()
         return said
-
-    def workers(self):
-        return {int(row.get_attribute("data-worker")) for row in self.all('section[data-cache="atlas"] [data-worker]')}
 
     def errors(self):
         """Return new messages on the console of the page, except about an icon that sites may lack."""

@@ -1,10 +1,13 @@
 """Sites with a dashboard, in both frameworks, and requests to them."""
 
 import json
+from io import StringIO
+from types import SimpleNamespace
 
 import flask
 import flask_caching
 from django.core.cache import caches
+from django.core.management import CommandError, call_command
 from django.http import HttpResponse
 from django.test import Client, override_settings
 from django.urls import include, path
@@ -12,8 +15,16 @@ from werkzeug.middleware.proxy_fix import ProxyFix
 
 from tests.watch.on_both.dashboard_page import FIGURES, PAGE, SENT, config_in
 from wheelcache.watch import flask_dashboard
+from wheelcache.watch.django_command import Command
+from wheelcache.watch.flask_commands import wheelcache
 
 urlpatterns = [path("wheelcache/", include("wheelcache.watch.urls")), path("", lambda _: HttpResponse())]
+
+
+OPERATE = frozenset({"operate"})
+
+GRANTED = []
+"""The permissions of the user of a ``DjangoSite``."""
 
 
 class LoggedIn:
@@ -23,46 +34,26 @@ class LoggedIn:
         self.get_response = get_response
 
     def __call__(self, request):
-        from django.contrib.auth.models import User
-
-        request.user = User(username="ann")
+        request.user = SimpleNamespace(
+            is_authenticated=True,
+            has_perm=lambda permission: permission.removeprefix("wheelcache.") in GRANTED,
+            get_username=lambda: "ann",
+        )
         return self.get_response(request)
-
-
-OPERATE = frozenset({"operate"})
-
-GRANTED = []
-"""The permissions of the user of a ``DjangoSite``. Django gives no test a place in its authentication backends."""
-
-
-class Granted:
-    """An authentication backend with one user, as far as ``has_perm`` is concerned."""
-
-    def has_perm(self, user, permission, obj=None):
-        return permission.removeprefix("wheelcache.") in GRANTED
 
 
 class DjangoSite:
     user = "ann"
+    alias = "default"
+    middleware = (f"{__name__}.LoggedIn",)
 
-    def __init__(self, stack, figures_dir, name="atlas", *middleware, grant=OPERATE, **settings):
+    def __init__(self, stack, figures_dir, name="atlas", grant=OPERATE, **settings):
         self.stack = stack
-        stack.callback(GRANTED.clear)
         GRANTED[:] = grant or ()
         options = {"FIGURES_DIR": figures_dir}
         cache = {"BACKEND": "wheelcache.django_backend.WheelCache", "LOCATION": name, "OPTIONS": options}
-        stack.enter_context(
-            override_settings(
-                CACHES={"default": cache},
-                ROOT_URLCONF=__name__,
-                **{
-                    "INSTALLED_APPS": ["django.contrib.auth", "django.contrib.contenttypes"],
-                    "AUTHENTICATION_BACKENDS": [f"{__name__}.Granted"],
-                    "MIDDLEWARE": [*middleware, f"{__name__}.LoggedIn"],
-                    **settings,
-                },
-            )
-        )
+        given = {"CACHES": {"default": cache}, "ROOT_URLCONF": __name__, "INSTALLED_APPS": ()}
+        stack.enter_context(override_settings(**given, MIDDLEWARE=self.middleware, **settings))
         self.cache = caches["default"]
 
     def browser(self):
@@ -73,23 +64,36 @@ class DjangoSite:
         response = getattr(browser, method)(url, data or {}, headers=headers or {}, **environ or {})
         return response.status_code, response.headers, response.content.decode()
 
+    def command(self, *arguments):
+        """Run the command. Return its output, and the reason of its failure."""
+        out = StringIO()
+        try:
+            call_command(Command(), *arguments, stdout=out)
+        except CommandError as error:
+            return out.getvalue(), str(error)
+        return out.getvalue(), None
+
     def trust_proxy(self):
         self.stack.enter_context(override_settings(USE_X_FORWARDED_HOST=True))
+
+
+class CsrfDjangoSite(DjangoSite):
+    middleware = ("django.middleware.csrf.CsrfViewMiddleware", *DjangoSite.middleware)
 
 
 class GuardedDjangoSite(DjangoSite):
     """A site without users: a function of its own lets requests in."""
 
     user = "the dashboard, from 127.0.0.1"
+    middleware = ()
 
     def __init__(self, stack, figures_dir, name="atlas", grant=OPERATE):
-        empty = dict.fromkeys(("INSTALLED_APPS", "AUTHENTICATION_BACKENDS", "MIDDLEWARE"), ())
-        settings = {**empty, "WHEELCACHE_DASHBOARD_GUARD": lambda request: grant}
-        super().__init__(stack, figures_dir, name, **settings)
+        super().__init__(stack, figures_dir, name, WHEELCACHE_DASHBOARD_GUARD=lambda request: grant)
 
 
 class FlaskSite:
     user = "the dashboard, from 127.0.0.1"
+    alias = "atlas"
 
     def __init__(self, stack, figures_dir, name="atlas", grant=OPERATE):
         self.app = flask.Flask(name)
@@ -109,13 +113,12 @@ class FlaskSite:
         response = getattr(browser, method)(url, data=data, headers=headers, environ_overrides=environ)
         return response.status_code, response.headers, response.text
 
+    def command(self, *arguments):
+        done = self.app.test_cli_runner().invoke(wheelcache, arguments)
+        return ("", done.output) if done.exit_code else (done.output, None)
+
     def trust_proxy(self):
         self.app.wsgi_app = ProxyFix(self.app.wsgi_app, x_host=1)
-
-
-class CsrfDjangoSite(DjangoSite):
-    def __init__(self, stack, figures_dir, name="atlas", **given):
-        super().__init__(stack, figures_dir, name, "django.middleware.csrf.CsrfViewMiddleware", **given)
 
 
 GUARDED = {"django with a guard": GuardedDjangoSite, "flask": FlaskSite}
@@ -129,6 +132,12 @@ def config_of(site, browser):
 def press(site, url, data=None, **headers):
     status, _, text = site.ask(site.browser(), "post", url, data, {**SENT, **headers})
     return status, json.loads(text)
+
+
+def events(site):
+    """Return the kind, the cache and the text of each recent event, except the starts of workers."""
+    found = [(each["kind"], each["cache"], each["text"]) for each in figures(site)["events"]]
+    return [each for each in found if each[0] != "started"]
 
 
 def figures(site, query=""):

@@ -6,19 +6,12 @@ framework's own.
 
 import logging
 import re
-from contextlib import ExitStack
 
 import pytest
 
 from tests.pages.site import WsgiSite
-from tests.watch.on_both.dashboard_page import (
-    CLEAR,
-    PAGE,
-    PURGE,
-    READS,
-    has_the_headers,
-)
-from tests.watch.on_both.dashboard_sites import GUARDED, FlaskSite, config_of, figures, press
+from tests.watch.on_both.dashboard_page import CLEAR, PAGE, PURGE, READS, has_the_headers
+from tests.watch.on_both.dashboard_sites import GUARDED, FlaskSite, config_of, events, figures, press
 from wheelcache.errors import FileUnusable
 from wheelcache.pages.flask_pages import PAGES
 from wheelcache.watch.dashboard.dashboard import ASSETS
@@ -28,14 +21,6 @@ from wheelcache.watch.site import Site
 pytestmark = pytest.mark.pairs(full="make_site", of="make_site")
 
 ACTIONS = [CLEAR, PURGE]
-
-
-@pytest.fixture
-def site(make_site, tmp_path):
-    site = make_site(tmp_path / "figures")
-    site.cache.clear()
-    site.cache.set("k", "v")
-    return site
 
 
 def test_all_is_there_with_its_type_and_its_headers_and_head_has_no_body(site):
@@ -58,14 +43,11 @@ def test_all_is_there_with_its_type_and_its_headers_and_head_has_no_body(site):
 # Guards.
 
 
-@pytest.fixture(params=GUARDED.values(), ids=GUARDED)
-def make_guarded(request):
-    """Make a site whose guard returns a value: ``make_guarded(figures_dir, grant=value)``."""
-    with ExitStack() as stack:
-        yield lambda *args, **options: request.param(stack, *args, **options)
+guarded = pytest.mark.parametrize("make_site", GUARDED.values(), ids=GUARDED, indirect=True)
+"""The sites whose guard returns the value of ``grant``."""
 
 
-@pytest.mark.pairs(full="make_guarded", of="make_guarded")
+@guarded
 @pytest.mark.parametrize(
     ("granted", "may_operate", "may_inspect"),
     [
@@ -76,39 +58,24 @@ def make_guarded(request):
         ({"operate": "a dict has a set of keys"}.keys(), True, False),
     ],
 )
-def test_a_guard_grants_a_set_of_permissions(make_guarded, tmp_path, granted, may_operate, may_inspect):
-    site = make_guarded(tmp_path / "figures", grant=granted)
-    site.cache.set("k", "v")
+def test_a_guard_grants_a_set_of_permissions(make_site, granted, may_operate, may_inspect):
+    site = make_site(grant=granted)
     config = config_of(site, site.browser())
     assert (config["may_operate"], config["may_inspect"]) == (may_operate, may_inspect)
     assert press(site, CLEAR, {"cache": "atlas"})[0] == (200 if may_operate else 403)
     assert site.cache.get("k") == (None if may_operate else "v")
 
 
-class Truthy:
-    def __eq__(self, other):
-        return True
-
-    def __bool__(self):
-        return True
-
-    def __repr__(self):
-        return "Truthy()"
-
-
 REFUSALS = [
-    *(False, None, True, 0, 1, "operate", "view_figures", b"operate", ["operate"], ("operate",), object, Truthy()),
+    *(False, None, True, 0, 1, "operate", "view_figures", b"operate", ["operate"], ("operate",), object),
     *({"Operate"}, {"wheelcache.operate"}, {"operate", "yes"}, {"operate", 1}, frozenset()),
 ]
 
 
-@pytest.mark.pairs(full="make_guarded", of="make_guarded")
+@guarded
 @pytest.mark.parametrize("verdict", REFUSALS, ids=lambda each: type(each).__name__)
-def test_any_other_value_of_a_guard_is_refused_and_logged_if_it_looks_like_a_mistake(
-    make_guarded, tmp_path, verdict, caplog
-):
-    site = make_guarded(tmp_path / "figures", grant=verdict)
-    site.cache.set("k", "v")
+def test_any_other_value_of_a_guard_is_refused_and_logged_if_it_looks_like_a_mistake(make_site, verdict, caplog):
+    site = make_site(grant=verdict)
     for url in (*READS, *ACTIONS):
         for method in ("get", "head", "post", "options"):
             status, _, text = site.ask(site.browser(), method, url, {"cache": "atlas"} if method == "post" else None)
@@ -132,8 +99,7 @@ def test_the_buttons_say_what_they_did_and_it_is_logged(site, caplog):
     assert status == 200
     assert re.fullmatch(r"Cleared atlas\. Takes effect in worker \d+, the only one\.", answer["message"])
     assert site.cache.get("k") is None
-    told = [(each["kind"], each["cache"], each["text"]) for each in figures(site)["events"]]
-    assert told[0] == ("cleared", "atlas", f"by {site.user}")
+    assert events(site)[0] == ("cleared", "atlas", f"by {site.user}")
     logged = [each.getMessage() for each in caplog.records if each.name == "wheelcache"]
     assert logged == [f"{site.user!r} cleared the cache 'atlas' from the dashboard"]
 
@@ -165,8 +131,7 @@ def test_pages_are_purged_and_the_event_names_the_user(site, pages):
     assert press(site, PURGE, {"cache": "pages", "target": "example.com"})[0] == 200
     assert press(site, CLEAR, {"cache": "pages"})[0] == 200
     assert len(pages.cache.cache) == 0
-    told = [(each["kind"], each["cache"], each["text"]) for each in figures(site)["events"]]
-    assert told[:3] == [
+    assert events(site)[:3] == [
         ("cleared", "pages", f"by {site.user}"),
         ("purge", "pages", f"by {site.user}: example.com"),
         ("purge", "pages", f"by {site.user}: https://example.com/a"),
@@ -178,7 +143,6 @@ def test_pages_are_purged_and_the_event_names_the_user(site, pages):
     [
         ({"cache": "pages", "target": "/a"}, 400, "purge takes an absolute URL"),
         ({"cache": "pages"}, 400, "purge takes an absolute URL"),
-        ({"cache": "pages", "target": "https://example.com/a?b=/*"}, 400, "purge takes an absolute URL"),
         ({"cache": "atlas", "target": "example.com"}, 409, "The cache 'atlas' has no pages to purge"),
         ({"cache": "other", "target": "example.com"}, 404, "There is no cache 'other'"),
     ],
@@ -188,7 +152,7 @@ def test_a_purge_that_makes_no_sense_is_refused(site, pages, data, status, error
     answered, answer = press(site, PURGE, data)
     assert answered == status
     assert answer["error"].startswith(error)
-    assert [each["kind"] for each in figures(site)["events"] if each["kind"] == "purge"] == []
+    assert "purge" not in [kind for kind, *_ in events(site)]
 
 
 def test_the_settings_that_differ_from_the_default_are_shown_as_they_are_spelled(site, tmp_path):

@@ -1,10 +1,9 @@
-"""Hostile requests to the dashboard, in both frameworks: forged ones, odd methods, paths and forms, missing rights."""
+"""Hostile requests to the dashboard, in both frameworks: forged ones, odd methods and forms, missing rights."""
 
 import json
 import logging
-from io import BytesIO
 from itertools import chain, combinations
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
 import pytest
 
@@ -19,9 +18,9 @@ from tests.watch.on_both.dashboard_page import (
     SENT,
     has_the_headers,
 )
-from tests.watch.on_both.dashboard_sites import config_of, figures, press
+from tests.watch.on_both.dashboard_sites import config_of, events, figures, press
 from wheelcache.watch.dashboard.permissions import Permission
-from wheelcache.watch.dashboard.responses import FORGED
+from wheelcache.watch.dashboard.responses import FORGED, HEADER
 from wheelcache.watch.publisher import INTERVAL
 
 ACTIONS = [CLEAR, PURGE, INSPECT, ANSWERS]
@@ -61,19 +60,16 @@ GENUINE = {
 
 
 @pytest.fixture
-def site(make_site, tmp_path, settings):
+def site(make_site, settings):
     """A site whose user has all permissions."""
     settings.ALLOWED_HOSTS = ["*"]
-    site = make_site(tmp_path / "figures", grant=frozenset(Permission))
-    site.cache.set("k", "v")
-    return site
+    return make_site(grant=frozenset(Permission))
 
 
 def is_untouched(site, clock):
     """Return whether no request had an effect, even in the workers that act later."""
     clock.advance(2 * INTERVAL)
-    events = [each["kind"] for each in figures(site)["events"] if each["kind"] != "started"]
-    return site.cache.get("k") == "v" and events == []
+    return site.cache.get("k") == "v" and events(site) == []
 
 
 class Unreadable:
@@ -112,44 +108,20 @@ def test_behind_a_proxy_that_changes_the_host_the_site_has_to_trust_its_header(s
     assert press(site, CLEAR, {"cache": "atlas"}, **PROXIED, Origin="https://evil.example")[0] == 403
 
 
-def test_no_preflight_is_granted(site, clock):
-    asked = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": next(iter(SENT)), **CROSS_SITE}
-    for url in (*READS, *ACTIONS):
-        status, headers, _ = site.ask(site.browser(), "options", url, headers={**HOST, **asked})
-        assert status == 405
-        assert not [name for name in headers.keys() if name.lower().startswith("access-control")]
-    assert is_untouched(site, clock)
-
-
-# Methods and paths.
+# Methods.
 
 
 def test_what_is_read_is_only_read_and_actions_are_only_posted(site, clock):
     override = dict.fromkeys(("X-HTTP-Method-Override", "X-HTTP-Method", "X-Method-Override"), "POST")
+    preflight = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": HEADER, **CROSS_SITE}
     query = "?_method=POST&cache=atlas&action=delete&kind=pattern&text=*"
     for urls, allowed in ((READS, ["GET", "HEAD"]), (ACTIONS, ["POST"])):
         for method in {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"} - set(allowed):
             for url in urls:
-                asked = site.ask(site.browser(), method.lower(), url + query, headers={**SENT, **override})
-                assert (asked[0], asked[1]["Allow"], has_the_headers(asked[1])) == (405, ", ".join(allowed), True)
-    assert is_untouched(site, clock)
-
-
-PATHS = [
-    *("clear/", "CLEAR", "clear%00", "clear;x=1", "clear%2f", "%2e/clear%20", "figures.json/clear", "x/../clear/"),
-    *("page.html", "dashboard.py", "%2e%2e/dashboard.py", "..%2fpermissions.py", "%252e%252e/x", "nodes.js/"),
-    *("\\clear", "%2fevil.example", "//evil.example/", "dashboard.css%00.js"),
-]
-
-
-def test_other_paths_lead_nowhere(site, clock):
-    for path in PATHS:
-        for method in ("get", "post"):
-            status, headers, text = site.ask(site.browser(), method, PAGE + path, {"cache": "atlas"}, SENT)
-            # Flask redirects to a path without repeated slashes.
-            assert status in (404, 308), path
-            assert urlsplit(headers.get("Location", "")).hostname in (None, "localhost")
-            assert "import" not in text
+                given = {**SENT, **(preflight if method == "OPTIONS" else override)}
+                status, headers, _ = site.ask(site.browser(), method.lower(), url + query, headers=given)
+                assert (status, headers["Allow"], has_the_headers(headers)) == (405, ", ".join(allowed), True)
+                assert not [name for name in headers.keys() if name.lower().startswith("access-control")]
     assert is_untouched(site, clock)
 
 
@@ -167,10 +139,9 @@ SUBSETS = [frozenset(each) for each in chain.from_iterable(combinations(Permissi
 
 
 @pytest.mark.parametrize("granted", SUBSETS, ids=lambda each: "+".join(sorted(each)) or "none")
-def test_each_right_permits_its_own_requests_and_no_others(make_site, tmp_path, clock, caplog, granted):
+def test_each_right_permits_its_own_requests_and_no_others(make_site, clock, caplog, granted):
     caplog.set_level(logging.INFO, "wheelcache")
-    site = make_site(tmp_path / "figures", grant=granted)
-    site.cache.set("k", "v")
+    site = make_site(grant=granted)
     caplog.clear()
     for url in READS:
         status, _, text = site.ask(site.browser(), "get", url)
@@ -199,26 +170,25 @@ def test_each_right_permits_its_own_requests_and_no_others(make_site, tmp_path, 
     if granted:
         config = config_of(site, site.browser())
         assert (config["may_operate"], config["may_inspect"]) == ("operate" in granted, "inspect" in granted)
-        found = {each["kind"] for each in figures(site)["events"]} - {"started"}
+        found = {kind for kind, *_ in events(site)}
         assert (not found, "deleted" in found) == (granted == {"view_figures"}, {"inspect", "operate"} <= granted)
 
 
 @pytest.mark.parametrize("granted", [(), ("view_figures",)], ids=len)
-def test_a_form_without_the_right_is_not_read(make_site, tmp_path, granted):
-    site = make_site(tmp_path / "figures", grant=frozenset(granted))
+def test_a_form_without_the_right_is_not_read(make_site, granted):
+    site = make_site(grant=frozenset(granted))
     unread = {"wsgi.input": Unreadable(), "CONTENT_LENGTH": str(10**12)}
     for url in ACTIONS:
         assert site.ask(site.browser(), "post", url, None, SENT, unread)[0] == 403
 
 
-def test_an_inspector_smuggles_no_deletion(make_site, tmp_path, clock):
-    site = make_site(tmp_path / "figures", grant=frozenset({"inspect"}))
-    site.cache.set("k", "v")
+def test_an_inspector_smuggles_no_deletion(make_site, clock):
+    site = make_site(grant=frozenset({"inspect"}))
     for actions in (["find", "delete"], ["delete", "find"], ["Delete"], ["delete "], ["DELETE", "delete"]):
         press(site, f"{INSPECT}?action=delete&kind=pattern&text=*", {**DELETE, "action": actions, "rights": "operate"})
     clock.advance(2 * INTERVAL)
     assert site.cache.get("k") == "v"
-    assert "deleted" not in [each["kind"] for each in figures(site)["events"]]
+    assert "deleted" not in [kind for kind, *_ in events(site)]
 
 
 # Forms.
@@ -233,32 +203,7 @@ def test_unknown_and_repeated_fields_change_nothing_and_a_query_is_no_form(site,
     assert press(site, CLEAR, {"cache": ["other", "atlas"]})[0] == 404
     assert is_untouched(site, clock)
     assert press(site, CLEAR, {"cache": ["atlas", "other"], **unknown})[0] == 200
-    assert figures(site)["events"][0]["text"] == f"by {site.user}"
-
-
-def test_huge_forms_are_refused_by_the_framework_or_by_their_content(site, clock):
-    for fields in ({"cache": "x" * 4_000_000}, {f"field {number}": "" for number in range(2_000)}):
-        for url in (CLEAR, INSPECT):
-            assert site.ask(site.browser(), "post", url, fields, SENT)[0] in (400, 404, 413)
-    assert is_untouched(site, clock)
-
-
-MALFORMED = [
-    ("multipart/form-data; boundary=x", b"--x\r\nContent-Disposition: form-data"),
-    ("multipart/form-data", b"--x--"),
-    ("application/x-www-form-urlencoded; charset=utf-7", b"cache=+AGEAdABsAGEAcw-"),
-    ("application/x-www-form-urlencoded", b"cache=%ff%fe&=&&&;cache;%"),
-    ("application/json", b'{"cache": "atlas"}'),
-    ("text/plain", b"cache=atlas"),
-]
-
-
-def test_malformed_forms_have_no_effect(site, clock):
-    for kind, body in MALFORMED:
-        for url in (CLEAR, PURGE, INSPECT):
-            sent = {"wsgi.input": BytesIO(body), "CONTENT_LENGTH": str(len(body)), "CONTENT_TYPE": kind}
-            assert site.ask(site.browser(), "post", url, None, SENT, sent)[0] in (400, 404), kind
-    assert is_untouched(site, clock)
+    assert events(site)[0][2] == f"by {site.user}"
 
 
 HOSTILE = [
@@ -290,10 +235,9 @@ def test_no_text_of_a_request_becomes_markup_or_a_header(site):
             assert headers["Content-Type"] == "application/json"
 
 
-def test_a_name_of_a_cache_is_text_in_all_answers(make_site, tmp_path):
+def test_a_name_of_a_cache_is_text_in_all_answers(make_site):
     name = "</script><script>alert(1)</script>"
-    site = make_site(tmp_path / "figures", name, grant=frozenset(Permission))
-    site.cache.set("k", "v")
+    site = make_site(name=name)
     assert name not in site.ask(site.browser(), "get", PAGE)[2]
     _, headers, _ = site.ask(site.browser(), "get", FIGURES)
     assert (headers["Content-Type"], headers["X-Content-Type-Options"]) == ("application/json", "nosniff")

@@ -1,6 +1,8 @@
 """Django's system checks of state that workers must share, such as sessions and rate limits, and of the dashboard."""
 
 import sys
+from itertools import accumulate
+from types import ModuleType
 
 import pytest
 from django.conf import settings
@@ -30,30 +32,13 @@ def sharing_warnings(**configured):
     return [each for each in found if each.id == "wheelcache.W005"]
 
 
-WRONG = [
-    (CACHE, "default"),
-    (CACHE, "over locmem"),
-    (CACHE, "over plain"),
-    (CACHED_DB, "default"),
-    (CACHED_DB, "over locmem"),
-]
-RIGHT = [
-    (CACHE, "machine"),
-    (CACHE, "over machine"),
-    (CACHE, "over redis"),
-    (CACHE, "redis"),
-    # Django's own: its users know, and it is none of ours.
-    (CACHE, "locmem"),
-    # For Django to name.
-    (CACHE, "missing"),
-    (CACHED_DB, "machine"),
-    (CACHED_DB, "over redis"),
-    ("django.contrib.sessions.backends.db", "default"),
-    ("django.contrib.sessions.backends.signed_cookies", "default"),
-]
-
-
-@pytest.mark.parametrize(("engine", "name"), WRONG)
+@pytest.mark.parametrize(
+    ("engine", "name"),
+    [
+        *((CACHE, name) for name in ("default", "over locmem", "over plain")),
+        *((CACHED_DB, name) for name in ("default", "over locmem")),
+    ],
+)
 def test_sessions_in_a_cache_of_each_process_are_a_warning_that_names_it(engine, name):
     (warning,) = sharing_warnings(SESSION_ENGINE=engine, SESSION_CACHE_ALIAS=name)
     assert warning.level == checks.WARNING
@@ -61,7 +46,15 @@ def test_sessions_in_a_cache_of_each_process_are_a_warning_that_names_it(engine,
     assert all(part in warning.hint for part in ("Make this cache a HostCache", "TieredCache"))
 
 
-@pytest.mark.parametrize(("engine", "name"), RIGHT)
+@pytest.mark.parametrize(
+    ("engine", "name"),
+    [
+        # LocMemCache is Django's own, and Django names a missing one.
+        *((CACHE, name) for name in ("machine", "over machine", "over redis", "redis", "locmem", "missing")),
+        *((CACHED_DB, name) for name in ("machine", "over redis")),
+        *((f"django.contrib.sessions.backends.{each}", "default") for each in ("db", "signed_cookies")),
+    ],
+)
 def test_sessions_that_all_processes_see_are_none(engine, name):
     assert sharing_warnings(SESSION_ENGINE=engine, SESSION_CACHE_ALIAS=name) == []
 
@@ -79,22 +72,16 @@ def test_the_development_server_reports_no_sessions_with_debug_since_it_has_one_
 
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
-    """Override INSTALLED_APPS with an empty app of this name."""
-    monkeypatch.syspath_prepend(tmp_path)
-
-    before = set(sys.modules)
+    """Return INSTALLED_APPS with an empty app of this name."""
 
     def install(name):
-        folder = tmp_path
-        for part in name.split("."):
-            folder /= part
-            folder.mkdir()
-            (folder / "__init__.py").touch()
+        for each in accumulate(name.split("."), "{}.{}".format):
+            module = ModuleType(each)
+            module.__path__ = [str(tmp_path)]
+            monkeypatch.setitem(sys.modules, each, module)
         return [*settings.INSTALLED_APPS, name]
 
-    yield install
-    for name in set(sys.modules) - before:
-        del sys.modules[name]
+    return install
 
 
 urlpatterns = [

@@ -1,10 +1,12 @@
 """The dashboard in Flask: the guard's responses and errors, and other extensions. The rest is in ``tests/backends``."""
 
 import flask
+import flask_caching
 import pytest
 from flask_wtf import CSRFProtect
 
 from tests.watch.on_both.dashboard_page import CLEAR, FIGURES, PAGE, READS, SENT, has_the_headers
+from wheelcache.watch.flask_commands import wheelcache
 from wheelcache.watch.flask_dashboard import dashboard
 
 ACTIONS = [CLEAR]
@@ -98,17 +100,12 @@ def test_the_guard_may_be_a_coroutine_function_that_looks_at_the_request(site, g
 # The app's own protection.
 
 
-@pytest.fixture(params=["before", "after", "around"])
+@pytest.fixture(params=["before", "after"])
 def with_wtf(make_app, tmp_path, request):
-    """An app with Flask-WTF's protection, which is set up before, after or around the dashboard."""
+    """An app with Flask-WTF's protection, which is set up before or after the dashboard."""
     app, _ = make_app(name="atlas", CACHE_OPTIONS={"figures_dir": tmp_path / "figures"}, SECRET_KEY="not secret")
     csrf = CSRFProtect() if request.param == "after" else CSRFProtect(app)
-    if request.param == "around":
-        outer = flask.Blueprint("outer", __name__)
-        outer.register_blueprint(dashboard(lambda: {"operate"}))
-        app.register_blueprint(outer)
-    else:
-        app.register_blueprint(dashboard(lambda: {"operate"}))
+    app.register_blueprint(dashboard(lambda: {"operate"}))
     if request.param == "after":
         csrf.init_app(app)
     app.add_url_rule("/other", "other", lambda: "done", methods=["POST"])
@@ -122,6 +119,21 @@ def test_the_protection_of_flask_wtf_is_not_for_the_dashboard_but_still_for_the_
 
 
 # Contents and actions.
+
+
+@pytest.mark.parametrize(
+    ("has_other", "complaint"),
+    [
+        (False, "The app 'bare' has no Flask-Caching cache"),
+        (True, "No cache of the app 'bare' is one of wheelcache.flask_backend"),
+    ],
+)
+def test_the_command_says_that_an_app_has_no_cache_of_ours(has_other, complaint):
+    app = flask.Flask("bare")
+    if has_other:
+        flask_caching.Cache(app, config={"CACHE_TYPE": "SimpleCache"})
+    done = app.test_cli_runner().invoke(wheelcache)
+    assert (done.exit_code, complaint in done.output) == (1, True)
 
 
 def test_the_caches_are_those_of_the_app_also_if_they_were_not_used(site, make_app):
@@ -140,15 +152,11 @@ def test_the_title_is_the_address_of_the_site(site):
 
 
 def test_it_may_be_elsewhere_and_twice(site):
-    app, cache = site(register={"url_prefix": "/admin/caches"})
+    app, _ = site(register={"url_prefix": "/admin/caches"})
     app.register_blueprint(dashboard(lambda: False, name="closed"))
     client = app.test_client()
     assert client.get("/admin/caches").headers["Location"] == "http://localhost/admin/caches/"
-    with app.app_context():
-        cache.set("k", "v")
     assert press(client, "/admin/caches/clear", {"cache": "atlas"}).status_code == 200
-    with app.app_context():
-        assert cache.get("k") is None
     assert client.get(FIGURES).status_code == 403
     with app.test_request_context():
         assert flask.url_for("wheelcache.page") == "/admin/caches/"

@@ -1,1 +1,0 @@
-from tests.servers.conftest import *  # noqa: F403
