@@ -63,7 +63,6 @@ def serve_fork(*ports):
     from wheelcache.runtime.wheel_thread import wheel_thread
 
     cache.set("inherited", ["from the parent"], None)
-    cache.set("inherited-short", ["from the parent"], 3600)
     assert wheel_thread.is_alive()
     for port in ports:
         if os.fork() == 0:

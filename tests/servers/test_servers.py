@@ -5,7 +5,7 @@ import pytest
 from tests.waiting import until
 
 CALLERS = 24
-OPTIONS = {"jitter": 0, "max_entries": 500}
+OPTIONS = {"jitter": 0}
 THREADLESS = ["locked", "refused"]
 GREEN = ["gevent", "preload", "preload_used", "gevent_late", "eventlet_late"]
 ON_FLASK = [("flask", "waitress"), ("flask", "preload")]
@@ -49,16 +49,10 @@ def test_what_one_request_sets_the_next_gets(site):
 
 
 @on(ALL)
-def test_a_page_is_computed_once(site):
+def test_a_page_is_computed_once_and_an_expired_entry_is_not_returned(site):
     assert site("page/once")["run"] == site("page/once")["run"] == 1
-
-
-@on(ALL)
-def test_an_expired_entry_is_not_returned(site):
     site("set/short?value=a&timeout=0.05")
     assert until(lambda: site("get/short") == {"value": None})
-    site("set/long?value=a&timeout=3600")
-    assert site("get/long") == {"value": ["a"]}
 
 
 @on(THREADED)
@@ -87,11 +81,6 @@ def test_where_no_thread_can_run_later_writes_remove_what_expired(site):
 
 
 @on(ALL)
-def test_the_bound_on_entries_holds(site):
-    assert site("set-many/800?timeout=30") == {"size": 500}
-
-
-@on(ALL)
 def test_counting_in_many_requests_at_once_loses_none(site):
     answers = site.together(*["count/sum"] * 100)
     assert sorted(answer["value"] for _, answer in answers) == list(range(1, 101))
@@ -117,14 +106,6 @@ def test_a_loader_with_a_timeout_and_a_refresh_in_the_background_hold_up_no_othe
 def test_async_views_compute_a_missing_value_once_in_the_thread_of_the_loop(site):
     answers = site.together(*[f"atogether/{CALLERS}"] * CALLERS)
     assert answers == [(200, {"value": ["value"], "computed": 1, "hopped": False})] * CALLERS
-
-
-@on(ASYNC)
-def test_async_and_sync_views_share_entries(site):
-    site("aset/shared?value=async")
-    assert site("get/shared") == site("aget/shared") == {"value": ["async"]}
-    site("set/shared?value=sync")
-    assert site("aget/shared") == {"value": ["sync"]}
 
 
 def test_children_forked_after_first_use_have_the_entries_and_then_each_its_own(start):

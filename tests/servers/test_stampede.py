@@ -138,19 +138,6 @@ def test_no_request_waits_longer_than_fill_wait_for_a_view_that_hangs(start, kin
     assert hanging.result(PATIENCE) == (404, None)
 
 
-def test_a_request_that_bypasses_the_cache_is_not_held_up_and_holds_no_other_up(start):
-    site, _ = start(FAILING["cached"])
-    path = f"fails/raises/{(name := next(names))}"
-    with held(site) as submit:
-        asking = submit(site.together, *[path] * FEW)
-        assert until(lambda: waiting(site) == FEW - 1)
-        assert site(f"{path}?bypass") == {"run": 2}
-        assert waiting(site) == FEW - 1
-    answers = asking.result(PATIENCE)
-    assert sorted(answers, key=str) == sorted([(500, None), *[(200, {"run": 3})] * (FEW - 1)], key=str)
-    assert runs(site, name) == 3
-
-
 @pytest.mark.parametrize("kind", [FAILING["aget and aset"], FAILING["middleware, async"]])
 def test_if_the_client_goes_away_its_view_is_cancelled_and_the_next_request_computes(start, kind):
     site, most = start(kind)

@@ -56,9 +56,6 @@ class Views:
     def get(self, key):
         return {"value": self.cache.get(key)}
 
-    def delete(self, key):
-        return {**self.pid(), "deleted": self.cache.delete(key)}
-
     def count(self, key):
         self.cache.add(key, 0, None)
         return {"value": self.cache.count(key)}
