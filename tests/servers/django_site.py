@@ -9,7 +9,6 @@ import logging
 import os
 import sys
 import threading
-import time
 
 import django
 from django.conf import settings
@@ -56,7 +55,7 @@ if GIVEN.get("fill_wait"):
     for key in ("value:start-up", f"{PAGES}start-up"):
         cache.get(key)
 
-views = Views(OnDjango(caches["default"], "site"), stampedes="fill_wait" in GIVEN and not GIVEN["fill_wait"])
+views = Views(OnDjango(caches["default"], "site"))
 tasks_arrived = tasks_computed = inside = 0
 
 
@@ -77,10 +76,8 @@ def json_or_404(answer):
 
 
 async def acompute(name):
-    run, began = views.run_of(name), time.monotonic()
+    run = views.run_of(name)
     await asyncio.sleep(SLOW)
-    while views.goes_on(name, began):
-        await asyncio.sleep(0.01)
     return {"run": run, "round": views.round}
 
 

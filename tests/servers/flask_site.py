@@ -21,10 +21,7 @@ application = flask.Flask("site")
 options = {"threshold" if option == "max_entries" else option: value for option, value in GIVEN.items()}
 application.config.update(CACHE_TYPE="wheelcache.flask_backend.WheelCache", CACHE_OPTIONS=options, CACHE_KEY_PREFIX="")
 cache = flask_caching.Cache(application)
-views = Views(
-    OnFlask(noted(application.extensions["cache"][cache]), "site"),
-    stampedes="fill_wait" in GIVEN and not GIVEN["fill_wait"],
-)
+views = Views(OnFlask(noted(application.extensions["cache"][cache]), "site"))
 
 
 @application.get("/page/<name>")

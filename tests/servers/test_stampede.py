@@ -1,4 +1,4 @@
-"""A stampede of clients on real servers, with fill_wait and without, and requests that fail to fill."""
+"""A stampede of clients on real servers with fill_wait, and requests that fail to fill."""
 
 import socket
 from concurrent.futures import ThreadPoolExecutor
@@ -57,9 +57,9 @@ def start(fleet):
     """Start a site of a kind. Return it, and how often a view is computed for callers that wait for each other: pages
     of Django have two entries, and a caller may look between the ends of the two."""
 
-    def start_site(kind, *, fill_wait=True):
+    def start_site(kind):
         framework, server, view = kind
-        options = {"jitter": 0, "max_entries": 10_000, "fill_wait": WAITS[framework] if fill_wait else 0}
+        options = {"jitter": 0, "max_entries": 10_000, "fill_wait": WAITS[framework]}
         most = 2 if framework == "django" and "value" not in view else 1
         return fleet(framework, server, site_wide="whole" in view, **options), most
 
@@ -90,12 +90,9 @@ def leave(site, path):
     return connection
 
 
-@pytest.mark.parametrize("fill_wait", [True, False])
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_what_200_clients_ask_for_at_once_is_computed_once_only_with_fill_wait(start, kind, fill_wait):
-    if not fill_wait and kind[2] != "page":
-        pytest.skip("two kinds show that the clients ask at once")
-    site, most = start(kind, fill_wait=fill_wait)
+def test_what_200_clients_ask_for_at_once_is_computed_once(start, kind):
+    site, most = start(kind)
     name = next(names)
     for turn in range(2):
         if turn:
@@ -103,7 +100,7 @@ def test_what_200_clients_ask_for_at_once_is_computed_once_only_with_fill_wait(s
         answers = site.together(*[f"{kind[2]}/{name}"] * CLIENTS)
         assert [status for status, _ in answers] == [200] * CLIENTS
         computed = runs(site, name)
-        assert computed <= most if fill_wait else computed > 1
+        assert computed <= most
         assert len({answer["round"] for _, answer in answers}) <= computed
     assert waiting(site) == 0
 
