@@ -99,15 +99,6 @@ def test_a_wrong_timeout_is_a_type_error_that_names_it_and_changes_nothing(make,
     assert (cache.get("key"), cache.ttl_left("key")) == ("old", 10)
 
 
-def test_an_expired_entry_leaves_memory_within_a_second_though_no_caller_touches_it(make, clock):
-    cache = make()
-    cache.set("key", 1, 10)
-    clock.advance(9.75)
-    assert (cache.get("other"), len(cache.engine)) == (None, 1)
-    clock.advance(0.25 + cache.lag)
-    assert len(cache.engine) == 0
-
-
 # With the default jitter.
 
 KEYS = [f"key-{number}" for number in range(200)]

@@ -14,7 +14,7 @@ import pytest
 from django.utils.safestring import SafeString
 
 from tests.backends.adapters import WITH_ASYNC
-from tests.waiting import THREADS, join, until_waiting
+from tests.waiting import THREADS, join
 
 pytestmark = [
     pytest.mark.pairs(full="adapter", of="value"),
@@ -236,22 +236,6 @@ def test_the_many_take_iterators_and_more_than_a_batch(make):
 
 
 # Many threads. The guarantees of the engine are tested there.
-
-
-def test_however_many_threads_miss_together_the_loader_runs_once(make, together):
-    cache = make()
-    loads = []
-
-    def load():
-        loads.append(1)
-        until_waiting(THREADS - 1)
-        return ["value"]
-
-    values = together(lambda number: cache.load("key", load))
-    assert len(loads) == 1
-    assert values == [["value"]] * THREADS
-    # No caller can change what another one got.
-    assert len(set(map(id, values))) == THREADS
 
 
 def test_counters_lose_no_update_and_one_thread_adds_and_one_deletes(make, together, clock):
