@@ -8,6 +8,7 @@ import inspect
 import threading
 
 import pytest
+from asgiref.sync import ThreadSensitiveContext, sync_to_async
 from django.core.cache.backends.base import BaseCache
 
 from tests.django_backend.conftest import finish_request
@@ -128,6 +129,42 @@ def test_aclose_gives_what_the_task_was_to_fill_to_the_next(make):
         return await asyncio.gather(miss_and_close(), wait_for_it())
 
     assert run(both()) == [None, "mine to fill"]
+
+
+@needs("fill_waits")
+def test_the_end_of_a_request_of_asgi_ends_what_its_threads_were_to_fill(make):
+    cache = make({"FILL_WAIT": 1000})
+
+    async def request():
+        async with ThreadSensitiveContext():
+            assert await sync_to_async(cache.get)("key") is None
+            finish_request()
+        return await asyncio.create_task(cache.aget("key", "for the next"))
+
+    assert run(request()) == "for the next"
+
+
+@needs("fill_waits")
+def test_the_thread_of_all_synchronous_code_of_a_loop_does_not_wait(make, waiters):
+    """The code that would fill the key needs it."""
+    cache = make({"FILL_WAIT": 5})
+    missed, looked = asyncio.Event(), asyncio.Event()
+
+    async def miss():
+        await sync_to_async(cache.get)("key")
+        missed.set()
+        await looked.wait()
+
+    async def look():
+        await missed.wait()
+        assert await sync_to_async(cache.get)("key", "none") == "none"
+        looked.set()
+
+    async def both():
+        await asyncio.gather(miss(), look())
+
+    run(both())
+    assert waiters.begun == []
 
 
 @needs("fill_waits")

@@ -4,12 +4,14 @@ Flask-Caching's own. ``tests/backends`` tests the behavior of ``@memoize`` that 
 Flask-Caching's own tests run on it in ``tests/conformance``.
 """
 
+import asyncio
 import math
 import threading
 
 import flask
 import pytest
 from flask_caching.backends import NullCache, SimpleCache
+from werkzeug.exceptions import NotFound
 
 from tests.engines import engine
 from tests.flask_backend.slow import Slow, in_app, together
@@ -98,6 +100,13 @@ def test_forced_updates_are_not_shared_and_set_the_value(site):
     assert [note(), note()] == [2, 2]
 
 
+def test_a_none_that_replaces_a_value_takes_it_away(any_site):
+    _, cache, _ = any_site
+    values, is_forced = iter(["a", None, "b"]), iter([False, True, False])
+    load = cache.memoize(60, forced_update=lambda: next(is_forced))(lambda: next(values))
+    assert [load() for _ in range(3)] == ["a", None, "b"]
+
+
 def test_a_stale_value_is_computed_once_for_all_callers_that_find_it(any_site, in_thread):
     app, cache, _ = any_site
     slow = Slow()
@@ -175,6 +184,25 @@ def test_an_async_function_is_cached_in_views_and_called_like_any_other_outside_
     assert [app.test_client().get("/a").text for _ in range(2)] == ["a a", "a a"]
     assert [app.test_client().get("/gone").status_code for _ in range(2)] == [404, 404]
     assert runs == ["a", "page", "page"]
+
+
+def test_an_async_view_that_a_task_awaits_is_cached_with_its_exception_unless_it_is_called_without_the_cache(site):
+    app, cache, _ = site
+    runs, is_bypassed = [], iter([False, False, True])
+
+    @cache.cached(60, unless=lambda: next(is_bypassed))
+    async def page():
+        runs.append(1)
+        flask.abort(404)
+
+    async def visit():
+        with pytest.raises(NotFound):
+            await page()
+
+    with app.test_request_context("/"):
+        for _ in range(3):
+            asyncio.run(visit())
+    assert len(runs) == 2
 
 
 # Other backends, subclasses, several apps.
