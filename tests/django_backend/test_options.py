@@ -215,7 +215,7 @@ def test_a_wrong_timeout_of_the_settings_is_an_error_though_django_would_read_it
 # The site.
 
 
-def test_a_site_is_known_by_its_base_directory(tmp_path, settings):
+def test_a_site_is_known_by_its_base_directory(tmp_path, settings, monkeypatch):
     def identity(base):
         settings.BASE_DIR = base
         return site_settings.site_identity("figures")
@@ -224,7 +224,7 @@ def test_a_site_is_known_by_its_base_directory(tmp_path, settings):
     assert identity(tmp_path) == identity(str(tmp_path)) == identity(tmp_path / "link") != identity(tmp_path.parent)
     # Without one, by the directory of the settings module, or the working directory.
     assert identity(None) == identity(Path.cwd())
-    settings.SETTINGS_MODULE = "tests.settings"
+    monkeypatch.setattr(site_settings, "site_name", lambda: "tests.settings")
     assert identity(None) == identity(Path.cwd() / "tests")
     settings.SECRET_KEY = ""
     assert identity(tmp_path) != identity(tmp_path.parent)

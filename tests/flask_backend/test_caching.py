@@ -148,6 +148,24 @@ def test_a_value_that_is_not_kept_leaves_the_other_values_of_its_function(any_si
     assert computed == [1, 0]
 
 
+def test_the_values_of_one_instance_are_deleted(site):
+    _, cache, _ = site
+    computed = []
+
+    class Shop(str):
+        @cache.memoize(60)
+        def price(self, number):
+            computed.append((self, number))
+            return number
+
+    one, other = Shop("one"), Shop("other")
+    for shop in (one, other):
+        assert [shop.price(1), shop.price(1)] == [1, 1]
+    cache.delete_memoized(one.price)
+    assert [one.price(1), other.price(1)] == [1, 1]
+    assert computed == [("one", 1), ("other", 1), ("one", 1)]
+
+
 def test_the_attributes_of_a_decorated_function_are_those_of_flask_caching(site, clock):
     _, cache, backend = site
     load = cache.memoize(60)(lambda: ["value"])
