@@ -201,15 +201,6 @@ def is_for_editors(module, name):
     return module in FOR_EDITORS and unit_of(name) in GUESTS
 
 
-def test_the_arrows_of_the_picture_make_no_circle():
-    _, arrows = picture()
-    while arrows:
-        # Remove the nodes that no other node imports, layer by layer.
-        top = {start for start, _ in arrows} - {to for _, to in arrows}
-        assert top, f"a circle: {arrows}"
-        arrows = {arrow for arrow in arrows if arrow[0] not in top}
-
-
 @cache
 def leaves():
     """The modules that import nothing of the package but ``errors``, which every module may import."""

@@ -14,7 +14,7 @@ import pytest
 from django.utils.safestring import SafeString
 
 from tests.backends.adapters import WITH_ASYNC
-from tests.waiting import THREADS, join
+from tests.waiting import THREADS
 
 pytestmark = [
     pytest.mark.pairs(full="adapter", of="value"),
@@ -114,48 +114,6 @@ def test_a_value_that_cannot_be_pickled_raises_and_leaves_what_was_there(make, v
     assert cache.get_many(["old", "new", "fine"]) == {"old": 1}
     # The load that failed is over.
     assert cache.load("new", lambda: 2) == 2
-
-
-class Elsewhere:
-    """Uses the cache in another thread while it is pickled, unpickled or added: no lock may be held."""
-
-    cache = None
-
-    def __reduce__(self):
-        self.use_the_cache()
-        return _unpickled_elsewhere, ()
-
-    @classmethod
-    def use_the_cache(cls):
-        def use():
-            cls.cache.set_many({"b": 1, "c": 2})
-            cls.cache.get_many(["b", "c"])
-            cls.cache.count("b")
-
-        use()
-        thread = threading.Thread(target=use, daemon=True)
-        thread.start()
-        join(thread)
-
-    def __radd__(self, other):
-        return self
-
-
-def _unpickled_elsewhere():
-    Elsewhere.use_the_cache()
-    return Elsewhere()
-
-
-def test_no_lock_is_held_while_values_are_pickled_unpickled_and_added(make, monkeypatch):
-    cache = make()
-    monkeypatch.setattr(Elsewhere, "cache", cache.for_any_code())
-    for write in WRITES.values():
-        cache.delete("key")
-        write(cache, Elsewhere())
-        assert isinstance(cache.get("key"), Elsewhere)
-        assert len(cache.get_many(["key", "b", "c"])) == 3
-    cache.set("number", 1)
-    assert isinstance(cache.count("number", Elsewhere()), Elsewhere)
 
 
 def test_a_counter_works_on_what_adds_and_what_does_not_is_an_error_that_leaves_the_value(make):

@@ -8,7 +8,6 @@ import json
 import logging
 import os
 import sys
-import threading
 
 import django
 from django.conf import settings
@@ -56,7 +55,6 @@ if GIVEN.get("fill_wait"):
         cache.get(key)
 
 views = Views(OnDjango(caches["default"], "site"))
-tasks_arrived = tasks_computed = inside = 0
 
 
 def answer(request, path):
@@ -121,40 +119,8 @@ async def avalue_fails(request, how, name):
     return json_or_404(found)
 
 
-async def apage_for(request, number):
-    """Return when ``number`` requests are in this view at the same time."""
-    global inside
-    inside += 1
-    async with asyncio.timeout(3 * PATIENCE):
-        while inside < number:
-            await asyncio.sleep(0.01)
-    return JsonResponse({"run": views.run_of("together")})
-
-
-async def atogether(request, number):
-    """Start ``number`` tasks that miss together, one of which loads, in the thread of the loop."""
-    global tasks_arrived
-    tasks_arrived += 1
-    threads = set()
-
-    async def load():
-        global tasks_computed
-        tasks_computed += 1
-        threads.add(threading.get_ident())
-        async with asyncio.timeout(PATIENCE):
-            while tasks_arrived < number:
-                await asyncio.sleep(0)
-        return ["value"]
-
-    value = await cache.aget_or_set("tasks", load)
-    await cache.aset("tasks-set", value)
-    hopped = bool(threads - {threading.get_ident()})
-    return JsonResponse({"value": await cache.aget("tasks-set"), "computed": tasks_computed, "hopped": hopped})
-
-
 urlpatterns = [
     path("page/<name>", cache_page(600)(page)),
-    path("apage-for/<int:number>", cache_page(600)(apage_for)),
     path("fails/<how>/<name>", cache_page(600)(fails)),
     path("short/<how>/<name>", cache_page(600, key_prefix="short")(fails)),
     path("whole/<name>", page),
@@ -163,7 +129,6 @@ urlpatterns = [
     path("awhole-fails/<how>/<name>", afails),
     path("avalue/<name>", avalue),
     path("avalue-fails/<how>/<name>", avalue_fails),
-    path("atogether/<int:number>", atogether),
     path("<path:path>", answer),
 ]
 

@@ -102,12 +102,6 @@ def test_a_loader_with_a_timeout_and_a_refresh_in_the_background_hold_up_no_othe
     assert site("timed/last") == {"value": ["last"]}
 
 
-@on(ASYNC)
-def test_async_views_compute_a_missing_value_once_in_the_thread_of_the_loop(site):
-    answers = site.together(*[f"atogether/{CALLERS}"] * CALLERS)
-    assert answers == [(200, {"value": ["value"], "computed": 1, "hopped": False})] * CALLERS
-
-
 def test_children_forked_after_first_use_have_the_entries_and_then_each_its_own(start):
     one, other = start("django", "fork", again="afresh")
     assert one("get/inherited") == other("get/inherited") == {"value": ["from the parent"]}

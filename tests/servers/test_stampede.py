@@ -162,12 +162,3 @@ def test_a_waiter_whose_client_goes_away_takes_no_other_with_it(start):
         assert until(lambda: waiting(site) == 0)
     assert failing.result(PATIENCE) == (500, None)
     assert site(path) == {"run": 2}
-
-
-def test_cache_page_on_an_async_view_itself_never_waits_since_that_would_stop_the_loop(start):
-    """Django's decorator reads the cache in the event loop. All requests are in the view together, so none waited."""
-    site, _ = start(("django", "uvicorn", "page"))
-    for _ in range(2):
-        answers = site.together(*[f"apage-for/{FEW}"] * FEW)
-        assert [status for status, _ in answers] == [200] * FEW
-        assert runs(site, "together") == FEW
