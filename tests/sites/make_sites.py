@@ -41,8 +41,8 @@ def test_the_pasted_block_makes_pages_hit_and_no_body_wrong(site, tmp_path):
     wrong = sum(visit.body != expected[visit.path, visit.kind] for visit in after)
     without, before, after = ([visit for visit in some if visit.is_anonymous] for some in (without, before, after))
     (verdict, *_) = (line for line in printed.splitlines() if not line.startswith(" * "))
-    print(f"{site.name}: {len(after)} visits, of which {_share(before):.0%} hit before, and {_share(after):.0%} after;")
-    print(f"{wrong} wrong; {_milliseconds(without):.1f} ms without and {_milliseconds(after):.1f} ms with it. {verdict}")
+    print(f"{site.name}: {len(after)} visits, hits {_share(before):.0%} before and {_share(after):.0%} after;")
+    print(f"{wrong} wrong, {_milliseconds(without):.1f} ms without, {_milliseconds(after):.1f} ms with it: {verdict}")
     note = f"{printed}\n{Counter(visit.cache_status for visit in after if not visit.is_hit).most_common(5)}"
     assert wrong == 0, note
     if site.cannot_gain:
