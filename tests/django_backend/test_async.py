@@ -4,6 +4,7 @@ Their effects are tested in ``tests/backends``, with its adapter ``OnDjangoAsync
 """
 
 import asyncio
+import contextvars
 import inspect
 import threading
 from contextlib import suppress
@@ -110,8 +111,10 @@ def test_the_end_of_a_request_of_asgi_ends_what_its_threads_were_to_fill(make):
     async def request():
         async with ThreadSensitiveContext():
             assert await sync_to_async(cache.get)("key") is None
+            waiting = asyncio.create_task(cache.aget("key", "for the next"), context=contextvars.Context())
+            await auntil_waiting()
             finish_request()
-        return await asyncio.create_task(cache.aget("key", "for the next"))
+            return await waiting
 
     assert run(request()) == "for the next"
 

@@ -16,6 +16,7 @@ from werkzeug.exceptions import NotFound
 from tests.engines import engine
 from tests.flask_backend.slow import Slow, in_app, together
 from tests.waiting import PATIENCE, until_waiting
+from wheelcache import KEEP
 from wheelcache.flask_backend import Cache
 
 # Memoized functions.
@@ -84,6 +85,67 @@ def test_the_version_of_a_function_expires_with_its_last_value(make_app, clock):
         assert computed == ["a", "b", "b"]
         clock.advance(60)
         assert list(engine(cache.cache).keys()) == []
+
+
+def test_the_key_of_a_view_may_be_the_callers_choice(site):
+    app, cache, _ = site
+    own = cache.cached(60, make_cache_key=lambda name: f"own {name}")(lambda name: f"own {name}")
+    fixed = cache.cached(60, key_prefix="fixed")(lambda: "fixed")
+    queried = cache.cached(60, query_string=True)(lambda: flask.request.query_string.decode())
+    with app.test_request_context("/?b=1&a=2"):
+        assert [own("a"), fixed(), queried()] == ["own a", "fixed", "b=1&a=2"]
+        assert [cache.get("own a"), cache.get("fixed")] == ["own a", "fixed"]
+    with app.test_request_context("/?a=2&b=1"):
+        assert queried() == "b=1&a=2"
+
+
+def test_the_name_and_the_source_of_a_function_may_be_part_of_its_keys(site):
+    _, cache, _ = site
+    one = cache.memoize(60, make_name=lambda name: "shared")(lambda key: ["one", key])
+    other = cache.memoize(60, make_name=lambda name: f"{name}2")(lambda key: ["other", key])
+    functions = [
+        cache.memoize(60, source_check=True)(function) for function in (lambda key: ["three"], lambda key: ["four"])
+    ]
+    for _ in range(2):
+        assert [one("a"), other("a")] == [["one", "a"], ["other", "a"]]
+        assert [function("a") for function in functions] == [["three"], ["four"]]
+
+
+def test_a_generator_is_kept_as_its_text_and_an_http_exception_of_a_function_is_raised_each_time(any_site):
+    _, cache, _ = any_site
+    runs = []
+
+    @cache.memoize(60)
+    def parts():
+        runs.append("parts")
+        yield from ("a", "b")
+
+    @cache.memoize(60)
+    def gone():
+        runs.append("gone")
+        raise NotFound
+
+    assert [parts(), parts()] == ["ab", "ab"]
+    for _ in range(2):
+        with pytest.raises(NotFound):
+            gone()
+    assert runs == ["parts", "gone", "gone"]
+
+
+def test_a_function_receives_the_previous_value_and_may_keep_it_if_there_is_one(site):
+    _, cache, _ = site
+    received = []
+
+    @cache.memoize(60, forced_update=lambda: True)
+    def load(*, previous):
+        received.append(previous)
+        return KEEP if len(received) > 1 else ["value"]
+
+    assert [load(), load()] == [["value"]] * 2
+    assert received == [None, ["value"]]
+    cache.delete_memoized(load)
+    with pytest.raises(ValueError, match="returned KEEP, and there is no previous value"):
+        load()
 
 
 def test_forced_updates_are_not_shared_and_set_the_value(site):
