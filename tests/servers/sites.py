@@ -23,8 +23,7 @@ COMMANDS = {
     "eventlet_late": [*SPECIAL, "eventlet_late", "{port}"],
     "fork": [*SPECIAL, "fork", "{port}", "{other_port}"],
     "uwsgi": ["-c", UWSGI, "--http-socket=127.0.0.1:{port}", "--module={site}:application", "--die-on-term"],
-    # Two where threads are no help: they start and never run, or cannot be started.
-    "locked": [*SPECIAL, "locked", "{port}"],
+    # Where no thread can be started.
     "refused": [*SPECIAL, "refused", "{port}"],
 }
 

@@ -148,17 +148,3 @@ def test_if_the_client_goes_away_its_view_is_cancelled_and_the_next_request_comp
         answers = asking.result(PATIENCE)
     assert all(answer in [(200, {"run": run}) for run in range(2, most + 2)] for answer in answers)
     assert 2 <= runs(site, name) <= most + 1
-
-
-def test_a_waiter_whose_client_goes_away_takes_no_other_with_it(start):
-    site, _ = start(FAILING["aget and aset"])
-    path = f"avalue-fails/raises/{(name := next(names))}"
-    with held(site) as submit:
-        failing = submit(site.ask, path)
-        assert until(lambda: runs(site, name) == 1)
-        impatient = leave(site, path)
-        assert until(lambda: waiting(site) == 1)
-        impatient.close()
-        assert until(lambda: waiting(site) == 0)
-    assert failing.result(PATIENCE) == (500, None)
-    assert site(path) == {"run": 2}
