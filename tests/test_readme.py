@@ -5,7 +5,6 @@ Until there is a release, nothing sends users to a package index, where anybody 
 
 import ast
 import json
-import logging.config
 import re
 import shlex
 import subprocess
@@ -120,20 +119,6 @@ def test_the_check_of_the_core_asks_the_installed_package_also_in_a_checkout(tmp
     command = [sys.executable, *shlex.split(line)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=250)
     assert done.stdout == f"{IMPLEMENTATION}\n"
-
-
-def test_the_logging_snippet_silences_no_logger_that_is_there():
-    (snippet,) = {each for each in ALL.values() if "LOGGING =" in each}
-    names = {}
-    exec(snippet, names)
-    logger = logging.getLogger("there before")
-    before = logging.getLogger("wheelcache")
-    kept = before.handlers[:], before.level
-    try:
-        logging.config.dictConfig(names["LOGGING"])
-        assert not logger.disabled
-    finally:
-        before.handlers[:], before.level = kept
 
 
 def test_the_reference_has_every_system_check():
