@@ -28,20 +28,23 @@ FOR_EDITORS = {f"wheelcache.{backend}" for backend in BACKENDS}
 
 
 @cache
+def parsed(path):
+    return ast.parse(path.read_text())
+
+
+@cache
 def imported_by(path, *, for_editors=True):
     """Return the modules and names that a file imports anywhere, with those for type checkers or without."""
     found = []
-    tree = ast.parse(path.read_text())
-    if not for_editors:
-        tree.body = [
-            each for each in tree.body if not (isinstance(each, ast.If) and "TYPE_CHECKING" in ast.unparse(each.test))
-        ]
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            assert not node.level, f"{path}:{node.lineno} imports relatively"
-            found += [f"{node.module}.{alias.name}" for alias in node.names]
+    for statement in parsed(path).body:
+        if not for_editors and isinstance(statement, ast.If) and "TYPE_CHECKING" in ast.unparse(statement.test):
+            continue
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Import):
+                found += [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                assert not node.level, f"{path}:{node.lineno} imports relatively"
+                found += [f"{node.module}.{alias.name}" for alias in node.names]
     return found
 
 
@@ -123,7 +126,7 @@ def test_guests_use_few_names_of_the_heart():
 
 def documented(module):
     """Return the names of a module that have a docstring, or a line of their own in that of the module."""
-    tree = ast.parse(file_of(f"wheelcache.{module}").read_text())
+    tree = parsed(file_of(f"wheelcache.{module}"))
     names = set(re.findall(r"\w+", ast.get_docstring(tree).partition("Attributes:")[2])) | {"itself"}
     for node, after in zip(tree.body, [*tree.body[1:], None], strict=True):
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
@@ -148,9 +151,7 @@ def test_the_map_of_each_folder_names_files_that_it_has():
     listed = {}
     for guest in (*GUESTS, "engine", "runtime"):
         folder = PACKAGE / guest
-        lines = re.findall(
-            r"^- (``.*?): ", ast.get_docstring(ast.parse((folder / "__init__.py").read_text())), re.MULTILINE
-        )
+        lines = re.findall(r"^- (``.*?): ", ast.get_docstring(parsed(folder / "__init__.py")), re.MULTILINE)
         names = re.findall(r"``([\w/]+)``", " ".join(lines))
         listed[guest] = [
             each for each in names if not (folder / each).is_dir() and not (folder / f"{each}.py").exists()
@@ -236,7 +237,7 @@ def test_layers_use_the_whole_surface_and_reach_no_part_of_a_cache():
         if str(place) in ("cache.py", "engine/cache_parts.py", "engine/calls.py", "engine/observed.py"):
             continue
         assert not any(name.startswith("wheelcache.engine.cache_parts") for name in imported_by(path)), place
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.Attribute):
                 owner = ast.unparse(node.value).rpartition(".")[2]
                 used |= {node.attr} if owner in ("engine", "_engine") else set()
