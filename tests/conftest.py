@@ -20,8 +20,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
 from tests import shared_files
-from tests.memcached_server import memcached_server
 from tests.pairs import select
+from tests.ports import serving
 from tests.postgresql_server import PostgresqlServer, programs
 from tests.prepared_python import PreparedPython
 from tests.redis_cluster import Cluster
@@ -344,8 +344,14 @@ shared_redis = running(RedisServer, "module")
 own_redis = running(RedisServer)
 shared_cluster = running(Cluster, "module")
 own_postgresql = running(PostgresqlServer)
-# Its value is the address.
-memcached = running(memcached_server, "module")
+
+
+@pytest.fixture(scope="module")
+def memcached():
+    """Return the address of a memcached."""
+    user = ["-u", "root"] if os.geteuid() == 0 else []
+    with serving(["memcached", "-l", "127.0.0.1", "-p", "{port}", *user]) as port:
+        yield f"127.0.0.1:{port}"
 
 
 @pytest.fixture

@@ -9,9 +9,7 @@ stand beside the tests. Each of their rows has
     new     the text in its place
     test    the test that fails then, as pytest names it
 
-Names of folders (``core pages/on_both``) or texts of rules choose rows. With ``--every-test``, the whole of ``make
-test`` runs over each mutant, which takes minutes for each, and the number of tests that fail is printed: one of those
-is enough.
+Names of folders (``core pages/on_both``) or texts of rules choose rows.
 """
 
 import argparse
@@ -20,7 +18,6 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
@@ -33,7 +30,6 @@ from rich.progress import track
 ROOT = Path(__file__).parents[1]
 PARTS = ("wheelcache", "tests", "example_project", "benchmarks", "docs", "pyproject.toml", "setup.py", "README.md")
 PYTEST = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--hypothesis-profile", "quick"]
-EVERY_TEST = ["-m", "not alone and not servers and not browser and not conformance and not deep"]
 SLOW_CODE = os.environ | {"CFLAGS": "-O0"}
 """A core that is compiled once for each of its mutants need not be fast."""
 
@@ -79,8 +75,8 @@ class Copy:
             else:
                 shutil.copy(source, self._folder)
 
-    def failures_of(self, mutant: Mutant, every_test: bool) -> list[str]:
-        """Change the copy, run the tests and undo the change. Return the failed tests."""
+    def failures_of(self, mutant: Mutant) -> list[str]:
+        """Change the copy, run the test and undo the change. Return the failed cases of the test."""
         file = self._folder / "wheelcache" / mutant.file
         original = file.read_text()
         file.write_text(original.replace(mutant.old, mutant.new))
@@ -88,7 +84,7 @@ class Copy:
         try:
             if is_compiled:
                 self._compile()
-            return self.failures([*EVERY_TEST, "--maxfail", "30"] if every_test else ["--exitfirst", mutant.test])
+            return self.failures(["--exitfirst", mutant.test])
         finally:
             file.write_text(original)
             if is_compiled:
@@ -119,8 +115,8 @@ class Copy:
         raise RuntimeError(f"{' '.join(command)}: {done.returncode}\n{done.stdout[-3000:]}{done.stderr[-1000:]}")
 
 
-def failures_of_each(mutants: list[Mutant], copies: list[Copy], every_test: bool) -> Iterator[list[str]]:
-    """Yield the failed tests of each mutant, in order. Each copy tests one mutant at a time."""
+def undetected(mutants: list[Mutant], copies: list[Copy]) -> int:
+    """Print the outcome of each mutant. Return the number of those that no test detects."""
     free: SimpleQueue[Copy] = SimpleQueue()
     for copy in copies:
         free.put(copy)
@@ -128,24 +124,17 @@ def failures_of_each(mutants: list[Mutant], copies: list[Copy], every_test: bool
     def failures_of(mutant: Mutant) -> list[str]:
         copy = free.get()
         try:
-            return copy.failures_of(mutant, every_test)
+            return copy.failures_of(mutant)
         finally:
             free.put(copy)
 
-    with ThreadPoolExecutor(len(copies)) as pool:
-        yield from pool.map(failures_of, mutants)
-
-
-def undetected(mutants: list[Mutant], copies: list[Copy], every_test: bool) -> int:
-    """Print the outcome of each mutant. Return the number of those that no test detects."""
     number = 0
-    failures = track(failures_of_each(mutants, copies, every_test), "Mutants", len(mutants), console=console)
-    for mutant, failed in zip(mutants, failures, strict=True):
-        if not failed:
-            number += 1
-            console.print(f"NOT DETECTED: {mutant.rule}\n   {mutant.file}: {mutant.old.strip()}")
-        else:
-            console.print(f"{mutant.rule}: {len(failed)} failed; {failed[0]}")
+    with ThreadPoolExecutor(len(copies)) as pool:
+        outcomes = track(pool.map(failures_of, mutants), "Mutants", len(mutants), console=console)
+        for mutant, failed in zip(mutants, outcomes, strict=True):
+            number += not failed
+            missed = f"NOT DETECTED\n   {mutant.file}: {mutant.old.strip()}"
+            console.print(f"{mutant.rule}: {failed[0] if failed else missed}")
     console.print(f"{len(mutants) - number} of {len(mutants)} mutants were detected.")
     return number
 
@@ -153,24 +142,22 @@ def undetected(mutants: list[Mutant], copies: list[Copy], every_test: bool) -> i
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("chosen", nargs="*", help="folders of tests, or parts of rules")
-    parser.add_argument("--every-test", action="store_true", help="run make test over each mutant")
-    options = parser.parse_args()
+    chosen = parser.parse_args().chosen
     mutants = [
         mutant
         for folder, rows in tables().items()
         for mutant in rows
-        if not options.chosen
-        or any(f"{folder}/".startswith(f"{each}/") or each in mutant.rule for each in options.chosen)
+        if not chosen or any(f"{folder}/".startswith(f"{each}/") or each in mutant.rule for each in chosen)
     ]
     processors = os.cpu_count() or 1
-    named = EVERY_TEST if options.every_test else sorted({mutant.test for mutant in mutants})
+    named = sorted({mutant.test for mutant in mutants})
     with TemporaryDirectory(prefix="wheelcache-mutants-") as folder:
         copies = [Copy(Path(folder) / str(number)) for number in range(processors)]
         console.print("The tests without a change ...")
         if failed := copies[0].failures(["--numprocesses", str(processors), *named]):
             console.print("They fail:", *failed, sep="\n")
             return 1
-        return min(undetected(mutants, copies, options.every_test), 1)
+        return min(undetected(mutants, copies), 1)
 
 
 if __name__ == "__main__":

@@ -8,15 +8,14 @@ import os
 import shutil
 import signal
 import subprocess
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import psycopg
 
-from tests.ports import start_on_free_port
-from tests.waiting import PATIENCE, happens, until
+from tests.ports import OwnServer
+from tests.waiting import PATIENCE, until
 
 DEBIAN = Path("/usr/lib/postgresql")
 """Debian keeps the programs of each version in a folder that is not in the PATH."""
@@ -30,58 +29,32 @@ def programs():
     return versions[-1].parent if versions else None
 
 
-class PostgresqlServer:
+class PostgresqlServer(OwnServer):
     """``with PostgresqlServer(max_connections=20) as server: server.connect().execute("SELECT 1")``
 
     Args:
         settings: parameters of postgresql.conf.
-
-    Raises:
-        RuntimeError: if PostgreSQL is not installed or does not start; the message contains its output.
     """
 
-    host = "127.0.0.1"
     user = database = "postgres"
 
     def __init__(self, **settings):
-        self._programs = programs()
-        if self._programs is None:
+        if programs() is None:
             raise RuntimeError("these tests need PostgreSQL in the PATH or in /usr/lib/postgresql: make packages")
-        self._settings = {"fsync": "off", "full_page_writes": "off", "shared_buffers": "32MB", **settings}
-        self._directory = tempfile.TemporaryDirectory(prefix="wheelcache-postgresql-")
-        self._given = {"cwd": self._directory.name, "stderr": subprocess.STDOUT}
-        if os.geteuid() == 0:
-            # initdb and postgres refuse to run as root.
-            shutil.chown(self._directory.name, "postgres", "postgres")
-            self._given |= {"user": "postgres", "group": "postgres", "extra_groups": []}
-        self.port = None
-        self._process = None
-        self._connections = []
+        fixed = {"listen_addresses": self.host, "port": "{port}", "unix_socket_directories": "{folder}"}
+        settings = {"fsync": "off", "full_page_writes": "off", "shared_buffers": "32MB", **fixed, **settings}
+        options = [f"--{name}={value}" for name, value in settings.items()]
+        # initdb and postgres refuse to run as root.
+        user = {"user": "postgres", "group": "postgres", "extra_groups": []} if os.geteuid() == 0 else {}
+        super().__init__([programs() / "postgres", "-D", "{folder}/data", *options], **user)
+        if user:
+            shutil.chown(self._folder, "postgres", "postgres")
 
     def __enter__(self):
-        try:
-            options = ["--auth", "trust", "--username", self.user, "--encoding", "UTF8", "--locale", "C", "--no-sync"]
-            command = [self._programs / "initdb", "--pgdata", "data", *options]
-            made = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, **self._given)
-            if made.returncode:
-                raise RuntimeError(f"initdb failed:\n{made.stdout}")
-            start_on_free_port(self)
-        except BaseException:
-            # Also Ctrl-C: no server stays.
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *_):
-        for connection in self._connections:
-            connection.close()
-        if self._process is not None and self._process.poll() is None:
-            # A killed server would leave its shared memory.
-            try:
-                self.stop()
-            finally:
-                self.kill()
-        self._directory.cleanup()
+        options = ["--auth", "trust", "--username", self.user, "--encoding", "UTF8", "--locale", "C", "--no-sync"]
+        command = [programs() / "initdb", "--pgdata", self._folder / "data", *options]
+        subprocess.run(command, stdout=subprocess.DEVNULL, check=True, cwd=self._folder, **self._given)
+        return super().__enter__()
 
     @property
     def django_database(self):
@@ -89,22 +62,14 @@ class PostgresqlServer:
         place = {"HOST": self.host, "PORT": self.port, "USER": self.user, "NAME": self.database}
         return {"ENGINE": "django.db.backends.postgresql", **place}
 
-    def start(self):
-        """Start, or start again on the same port. Return when the server accepts connections."""
-        log = Path(self._directory.name, "log")
-        fixed = {"listen_addresses": self.host, "port": self.port, "unix_socket_directories": self._directory.name}
-        options = [f"--{name}={value}" for name, value in {**fixed, **self._settings}.items()]
-        with log.open("wb") as output:
-            command = [self._programs / "postgres", "-D", "data", *options]
-            self._process = subprocess.Popen(command, stdout=output, **self._given)
-        if not happens(lambda: self._process.poll() is not None or self._accepts()) or self._process.poll() is not None:
-            self.kill()
-            raise RuntimeError(f"postgres does not start on port {self.port}:\n{log.read_text()}")
-
     def stop(self):
         """Shut the server down as its operator does: roll open transactions back and close every connection."""
         self._process.send_signal(signal.SIGINT)
-        self._process.wait(PATIENCE)
+        try:
+            self._process.wait(PATIENCE)
+        finally:
+            # A killed server would leave its shared memory.
+            self.kill()
 
     def kill(self):
         """Kill all processes of the server with SIGKILL."""
@@ -135,9 +100,7 @@ class PostgresqlServer:
     def connect(self, **options):
         """Return a connection of psycopg, closed with the server. It commits each statement by default."""
         server = {"host": self.host, "port": self.port, "user": self.user, "dbname": self.database}
-        connection = psycopg.connect(**{"autocommit": True, "connect_timeout": PATIENCE, **server, **options})
-        self._connections.append(connection)
-        return connection
+        return self._closed(psycopg.connect(**{"autocommit": True, "connect_timeout": PATIENCE, **server, **options}))
 
     def _accepts(self):
         try:

@@ -2,9 +2,7 @@
 
 import html
 import json
-import os
 import re
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -15,8 +13,6 @@ import pytest
 from tests.scripts import run_python
 from wheelcache.core.how_to_compile import how_to_compile
 
-pytestmark = pytest.mark.deep
-
 ROOT = Path(__file__).parents[1]
 USE = """
 import wheelcache, wheelcache.core
@@ -26,19 +22,14 @@ print(wheelcache.core.IMPLEMENTATION, cache.get(1))
 """
 
 
-def run(script, asked=None, cwd=ROOT):
-    environment = {name: value for name, value in os.environ.items() if name != "WHEELCACHE_CORE"}
-    if asked is not None:
-        environment["WHEELCACHE_CORE"] = asked
-    return subprocess.run(
-        [sys.executable, "-c", script], env=environment, cwd=cwd, capture_output=True, text=True, timeout=60
-    )
+def run(script, asked="", cwd=ROOT):
+    return run_python("-c", script, env={"WHEELCACHE_CORE": asked}, cwd=cwd)
 
 
 @pytest.mark.parametrize(
     ("asked", "runs"),
     [
-        *(pytest.param(asked, "compiled", marks=pytest.mark.compiled) for asked in (None, "", "compiled")),
+        *(pytest.param(asked, "compiled", marks=pytest.mark.compiled) for asked in ("", "compiled")),
         ("python", "python"),
     ],
 )
@@ -60,6 +51,7 @@ for of in Cache, django_backend.WheelCache, flask_backend.WheelCache, flask_back
 """
 
 
+@pytest.mark.deep
 @pytest.mark.compiled
 def test_all_methods_have_the_same_signatures_over_both_as_mocks_and_tracers_ask_for_them():
     compiled, python = run(SIGNATURES, "compiled"), run(SIGNATURES, "python")
@@ -91,14 +83,6 @@ REPORTS = """
 import logging
 logging.basicConfig(format="log: %(name)s %(levelname)s %(message)s", level=logging.INFO)
 
-import flask, flask_caching
-from wheelcache import Cache
-app = flask.Flask("shop")
-cache = flask_caching.Cache(app, config={"CACHE_TYPE": "wheelcache.flask_backend.WheelCache"})
-with app.app_context():
-    cache.set("key", "value")
-Cache("engine", max_entries=10, policy="adaptive").set("key", "value")
-
 import django
 from django.conf import settings
 settings.configure(
@@ -114,28 +98,17 @@ for each in checks.run_checks():
 
 from wheelcache.watch.dashboard.dashboard import Dashboard
 from wheelcache.watch.dashboard.permissions import Permission
-from wheelcache.watch import metrics
 print("page:", Dashboard("a site", lambda: [], lambda name: []).page({Permission.VIEW_FIGURES}))
-print("metric:", metrics.INFO)
 """
 COMPILER = "apt-get install gcc python3-dev"
 
 
-def reports(asked=None, how=""):
-    """Return the reports of a process on its core: the lines of the log, the system checks, and the page."""
-    done = run(how + REPORTS, asked)
-    assert done.returncode == 0, done.stderr
-    found = {kind: re.findall(rf"^{kind}: (.*)", done.stdout + done.stderr, re.MULTILINE) for kind in ("log", "check")}
-    (page,) = re.findall(r'<footer[^>]* id="core">(.*?)</footer>', done.stdout, re.DOTALL)
-    assert "WHEELCACHE_CORE" in done.stdout.partition("metric: ")[2]
-    return found["log"], found["check"], html.unescape(page)
-
-
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("asked", "how", "reason"),
     [
-        (None, WITHOUT, COMPILER),
-        pytest.param(None, GIL_OFF, "PYTHON_GIL=1", marks=pytest.mark.compiled),
+        ("", WITHOUT, COMPILER),
+        pytest.param("", GIL_OFF, "PYTHON_GIL=1", marks=pytest.mark.compiled),
         ("python", "", "WHEELCACHE_CORE=python"),
     ],
     ids=["not installed", "free-threaded", "asked for"],
@@ -143,43 +116,19 @@ def reports(asked=None, how=""):
 def test_the_core_in_python_is_reported_once_with_a_way_to_change_it_and_so_is_each_cache_that_asks_for_the_other(
     asked, how, reason
 ):
-    log, (check, of_policy), page = reports(asked, how)
-    (line,) = (line for line in log if line.startswith("wheelcache INFO "))
-    assert line.startswith("wheelcache INFO wheelcache runs on its python core. ")
-    assert check.startswith("wheelcache.I001 True wheelcache runs on its python core")
-    assert page.startswith("wheelcache runs on its python core")
-    by_lru = [line for line in log if "evicts by LRU: only the compiled core is adaptive" in line]
-    assert [line.partition(" evicts")[0] for line in by_lru] == [
-        f"wheelcache WARNING Cache '{name}'" for name in ("engine", "default")
-    ]
-    assert of_policy.startswith(
-        "wheelcache.W009 False The cache 'default' has the POLICY 'adaptive', but evicts by LRU"
-    )
-    assert all(reason in each for each in (line, check, page, of_policy, *by_lru))
-
-
-@pytest.mark.parametrize(
-    ("is_checkout", "advice"),
-    [
-        (True, f"run {sys.executable} -m pip install --no-deps --editable {{}}."),
-        (False, "reinstall wheelcache with the pip options --force-reinstall --no-deps --no-cache-dir."),
-    ],
-)
-def test_the_advice_is_for_the_place_where_the_package_is(tmp_path, is_checkout, advice):
-    compiled = ("*.so", "*.c", "__pycache__")
-    source = () if is_checkout else ("*.pyx", "*.pxi")
-    copied = shutil.ignore_patterns(*compiled, *source)
-    shutil.copytree(ROOT / "wheelcache", tmp_path / "wheelcache", ignore=copied)
-    done = run("import wheelcache.core; print(wheelcache.core.HOW_TO_CHANGE)", cwd=tmp_path)
-    assert done.stdout.endswith(f"(on Debian: {COMPILER}), then {advice.format(tmp_path)}\n")
-
-
-@pytest.mark.compiled
-def test_the_compiled_core_is_reported_and_is_nothing_to_check():
-    log, check, page = reports("compiled")
-    (line,) = log
-    assert line.startswith("wheelcache INFO wheelcache runs on its compiled core. WHEELCACHE_CORE=python ")
-    assert (check, page) == ([], "")
+    done = run(how + REPORTS, asked)
+    printed = done.stdout + done.stderr
+    (by_lru, line) = re.findall(r"^log: wheelcache (INFO .*|.* evicts by LRU.*)", printed, re.MULTILINE)
+    (check, of_policy) = re.findall(r"^check: (.*)", printed, re.MULTILINE)
+    (page,) = re.findall(r'<footer[^>]* id="core">(.*?)</footer>', printed, re.DOTALL)
+    reports = {
+        line: "INFO wheelcache runs on its python core. ",
+        check: "wheelcache.I001 True wheelcache runs on its python core",
+        html.unescape(page): "wheelcache runs on its python core",
+        by_lru: "WARNING Cache 'default' evicts by LRU: only the compiled core is adaptive",
+        of_policy: "wheelcache.W009 False The cache 'default' has the POLICY 'adaptive', but evicts by LRU",
+    }
+    assert [found for found, begins in reports.items() if not found.startswith(begins) or reason not in found] == []
 
 
 @pytest.mark.compiled
@@ -188,23 +137,13 @@ def test_the_extension_itself_refuses_to_run_without_the_interpreter_lock():
     assert "ImportError: the compiled core of wheelcache needs the global interpreter lock" in done.stderr
 
 
-def build_without_compiler(*command):
-    done = run_python("setup.py", *map(str, command), env={"CC": "/bin/false"}, stderr=subprocess.STDOUT)
-    assert done.returncode == 0, done.stdout
-    return done.stdout
-
-
-def test_without_a_compiler_the_build_succeeds_and_says_once_that_the_core_is_in_python(tmp_path):
-    printed = build_without_compiler("build_ext", "--build-lib", tmp_path, "--build-temp", tmp_path / "objects")
-    assert printed.count("wheelcache has the Python core.") == 1
-    assert not [*tmp_path.rglob("*.so")]
-
-
-def test_a_wheel_without_the_compiled_core_is_tagged_for_every_python_and_platform(tmp_path):
+@pytest.mark.deep
+def test_without_a_compiler_a_wheel_is_built_for_every_python_and_platform(tmp_path):
     """Otherwise installers would prefer it to a source distribution where there is a compiler."""
     folders = ("--bdist-dir", tmp_path / "wheel", "--dist-dir", tmp_path / "dist")
-    printed = build_without_compiler("build", "--build-base", tmp_path / "build", "bdist_wheel", *folders)
-    assert printed.count("wheelcache has the Python core.") == 1
+    command = ["setup.py", "build", "--build-base", tmp_path / "build", "bdist_wheel", *folders]
+    done = run_python(*map(str, command), env={"CC": "/bin/false"}, stderr=subprocess.STDOUT, check=True)
+    assert done.stdout.count("wheelcache has the Python core.") == 1
     (wheel,) = (tmp_path / "dist").iterdir()
     assert wheel.name.endswith("-py3-none-any.whl")
     with zipfile.ZipFile(wheel) as archive:
@@ -218,10 +157,14 @@ def test_a_wheel_without_the_compiled_core_is_tagged_for_every_python_and_platfo
 def test_in_the_virtual_environment_of_a_checkout_the_advice_is_to_make_it_again(tmp_path, monkeypatch):
     core = tmp_path / "wheelcache" / "core"
     core.mkdir(parents=True)
-    for each in (core / "_core.pyx", tmp_path / "Makefile"):
-        each.touch()
+    (core / "_core.pyx").touch()
     monkeypatch.setattr(sys, "prefix", str(tmp_path / ".venv"))
+    by_pip = f"then run {sys.executable} -m pip install --no-deps --editable {tmp_path}."
+    assert how_to_compile(core).endswith(by_pip)
+    (tmp_path / "Makefile").touch()
     assert how_to_compile(core).endswith(f"then run make run again in {tmp_path}.")
+    monkeypatch.undo()
+    assert how_to_compile(core).endswith(by_pip)
 
 
 @pytest.mark.parametrize(
@@ -242,5 +185,7 @@ def test_elsewhere_the_advice_is_the_command_that_installs_it_again(tmp_path, mo
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: wheelcache\nVersion: 1\n")
     (about / "direct_url.json").write_text(json.dumps(installed))
     monkeypatch.syspath_prepend(tmp_path)
-    command = f"{sys.executable} -m pip install --force-reinstall --no-deps --no-cache-dir {argument}"
-    assert how_to_compile(core).endswith(f"then run {command}.")
+    options = "--force-reinstall --no-deps --no-cache-dir"
+    assert how_to_compile(core).endswith(f"then run {sys.executable} -m pip install {options} {argument}.")
+    # Of another installation.
+    assert how_to_compile(tmp_path / "core").endswith(f"then reinstall wheelcache with the pip options {options}.")

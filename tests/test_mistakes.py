@@ -90,11 +90,9 @@ VALUES = cases(
     (django, PLAIN, lambda cache: asyncio.run(cache.aset("k", UNPICKLABLE)), ":1:k"),
     (django, PLAIN, lambda cache: cache.set("k", UNPICKLABLE, tags=["a"]), ":1:k"),
     (django, HOST, lambda cache: cache.set("k", UNPICKLABLE), ":1:k"),
-    (django, HOST, lambda cache: cache.get_or_set("k", lambda: UNPICKLABLE), ":1:k"),
     (of_flask, PLAIN, lambda cache: cache.set("k", UNPICKLABLE), "k"),
     (of_flask, PLAIN, lambda cache: cache.set_many({"k": UNPICKLABLE}), "k"),
     (of_flask, PLAIN, lambda cache: cache.cache.get_or_load("k", lambda: UNPICKLABLE), "k"),
-    (of_flask, HOST, lambda cache: cache.set("k", UNPICKLABLE), "k"),
 )
 
 
@@ -119,11 +117,7 @@ ARGUMENTS = cases(
     (django, PLAIN, lambda cache: cache.set_many({"k": 1}, tag="a"), "set_many"),
     (django, PLAIN, lambda cache: cache.get_or_set("k", lambda: 1, tag="a"), "get_or_set"),
     (django, PLAIN, lambda cache: asyncio.run(cache.aadd("k", 1, tag="a")), "add"),
-    (django, PLAIN, lambda cache: asyncio.run(cache.aset("k", 1, tag="a")), "set"),
-    (django, PLAIN, lambda cache: asyncio.run(cache.aset_many({"k": 1}, tag="a")), "set_many"),
     (django, PLAIN, lambda cache: asyncio.run(cache.aget_or_set("k", lambda: 1, tag="a")), "get_or_set"),
-    (django, HOST, lambda cache: cache.set("k", 1, tag="a"), "set"),
-    (django, HOST, lambda cache: cache.get_or_set("k", lambda: 1, tag="a"), "get_or_set"),
     (django, TIERED, lambda cache: cache.get_or_set("k", lambda: 1, tag="a"), "get_or_set"),
     (of_flask, PLAIN, lambda cache: cache.set("k", 1, tag="a"), "set"),
     (of_flask, PLAIN, lambda cache: cache.cache.get_or_load("k", lambda: 1, tag="a"), "get_or_load"),

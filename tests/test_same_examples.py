@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 def examples():
     drawn = []
 
-    @settings(max_examples=300, derandomize=True)
+    @settings(max_examples=60, derandomize=True)
     @given(st.integers(), st.text())
     def draw(number, text):
         drawn.append((number, text))

@@ -28,11 +28,6 @@ class OnDjango(Adapter):
         return cls(cls.made(name, {"OPTIONS": spelled, **given(TIMEOUT=timeout)}), name)
 
     @classmethod
-    def beside(cls):
-        """Return the cache of the framework's own package."""
-        return cls(LocMemCache(next(names), {}), "")
-
-    @classmethod
     def documented(cls):
         """Return the cache of the framework's own package, with the documented differences of WheelCache."""
         return cls(DocumentedLocMemCache(next(names), {}), "")

@@ -45,10 +45,6 @@ class OnFlask(Adapter):
         return cls(noted(cls.made(**{**QUIET, **options, **default, "name": name})), name)
 
     @classmethod
-    def beside(cls):
-        return cls(SimpleCache(), "")
-
-    @classmethod
     def documented(cls):
         return cls(DocumentedSimpleCache(), "")
 

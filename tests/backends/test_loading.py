@@ -117,14 +117,6 @@ def test_a_missing_value_is_loaded_once_and_stored_for_its_timeout(make, ask, cl
     assert not cache.has("key")
 
 
-@pytest.mark.parametrize("policy", POLICIES, ids=repr)
-def test_an_error_of_the_loader_is_the_callers_and_stores_nothing(make, ask, policy):
-    cache = make()
-    with pytest.raises(KeyError, match="mine"):
-        ask(cache, Loader(KeyError("mine")), 10, **policy)
-    assert not cache.has("key")
-
-
 def test_within_its_grace_a_value_is_served_each_its_own_while_it_is_loaded_anew(make, ask, clock):
     cache, loader = make(), Loader(["first"], ["second"], ["third"])
     assert ask(cache, loader, 10, grace=20) == ["first"]
@@ -209,14 +201,6 @@ def test_a_loader_receives_a_copy_of_the_previous_value_and_may_keep_it(make, cl
     assert cache.ttl_left("key") == 10
     received[1].append("changed")
     assert cache.get("key") == ["value"]
-
-
-def test_keep_without_a_previous_value_is_an_error(make, ask):
-    cache = make()
-    for ttl in (10, -1):
-        with pytest.raises(ValueError, match="returned KEEP, and there is no previous value"):
-            ask(cache, lambda: KEEP, ttl)
-    assert not cache.has("key")
 
 
 # Results that can be read only once.

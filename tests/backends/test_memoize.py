@@ -223,7 +223,7 @@ def test_flask_refuses_an_address_where_machines_share_values(site, argument):
         def load(self, value):
             return 1
 
-    for value in (argument, [argument], {"a": (argument,)}):
+    for value in (argument, [argument], {"a": (argument,)}, {argument: "a"}):
         with pytest.raises(
             TypeError, match=r"an argument of .*Shop.load has no text that is the same in every process"
         ):

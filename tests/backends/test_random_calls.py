@@ -56,7 +56,6 @@ def answer(cache, name, arguments):
     return None if name == "clear" else found
 
 
-@pytest.mark.deep
 @pytest.mark.parametrize("adapter", ADAPTERS.values(), ids=ADAPTERS)
 @given(calls=st.lists(EXPIRING, max_size=30))
 def test_random_calls_have_the_answers_of_the_frameworks_own_cache(adapter, calls):

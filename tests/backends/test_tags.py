@@ -95,14 +95,6 @@ def test_a_value_that_was_computed_while_its_tag_was_dropped_is_not_kept(make, s
     assert backend.get("key") is None
 
 
-@pytest.mark.parametrize("store", WAYS_TO_STORE.values(), ids=WAYS_TO_STORE)
-def test_a_value_that_is_set_after_an_own_drop_is_kept(backend, store):
-    assert backend.get("key") is None
-    backend.delete_tags("a")
-    store(backend, "key", ("a",))
-    assert backend.get("key") == "old"
-
-
 def test_a_value_that_is_set_after_a_load_is_kept_whatever_was_dropped_during_the_load(make, in_thread):
     adapter = make()
     adapter.load("key", lambda: in_thread(adapter.backend.delete_tags, "a").result(PATIENCE), tags=("a",))

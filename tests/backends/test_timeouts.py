@@ -5,6 +5,7 @@ import pytest
 from tests.backends.adapter import DEFAULT
 from tests.backends.adapters import WITH_ASYNC
 from tests.backends.wrong_timeouts import WRONG_TIMEOUTS, refused_timeout
+from tests.guests import needs
 
 pytestmark = [
     pytest.mark.pairs(full="adapter"),
@@ -99,12 +100,14 @@ def test_a_wrong_timeout_is_a_type_error_that_names_it_and_changes_nothing(make,
     assert (cache.get("key"), cache.ttl_left("key")) == ("old", 10)
 
 
-def test_an_expired_entry_leaves_memory_within_a_second_though_no_caller_touches_it(make, clock):
-    cache = make()
-    cache.set("key", 1, 10)
-    clock.advance(9.75)
-    assert (cache.get("other"), len(cache.engine)) == (None, 1)
-    clock.advance(0.25 + cache.lag)
+@needs("fill_waits")
+@pytest.mark.parametrize("write", ["set", "set_many", "load"])
+def test_a_value_is_kept_for_the_grace_of_its_key_however_it_is_written(make, clock, write):
+    cache = make(fill_wait=5, grace={"key": 20})
+    ALL_WRITES[write](cache, 10)
+    clock.advance(29)
+    assert len(cache.engine) == 1
+    clock.advance(1 + cache.lag)
     assert len(cache.engine) == 0
 
 

@@ -5,8 +5,6 @@ They sleep most of the time, so they run in parallel.
 
 import os
 import re
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -16,13 +14,13 @@ import pytest
 from tests.conformance.sources import source_of
 from tests.redis_cluster import Cluster
 from tests.redis_server import RedisServer
+from tests.scripts import ROOT, run_python
 
 # The first test waits for all of them, on a busy machine.
 pytestmark = pytest.mark.timeout(600)
 
-ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
-PYTEST = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
+PYTEST = ["-m", "pytest", "-p", "no:cacheprovider"]
 FLASK_CACHING = ["test_basic_app", "test_cache", "test_memoize", "test_view", "test_templates", "test_signals"]
 OF_ITS_CACHE = [*FLASK_CACHING, "test_hash_method", "test_subclassing", "test_py314_annotations"]
 OF_ITS_BACKENDS = ["test_cachelib", "test_serializer"]
@@ -33,16 +31,8 @@ SECOND_LEVELS = [
 ]
 
 
-def run(command, cwd=ROOT, **variables):
-    return subprocess.run(
-        command,
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **variables},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=500,
-    )
+def run(*command, cwd=ROOT, **variables):
+    return run_python(*command, cwd=cwd, env={"PYTHONPATH": str(ROOT), **variables}, timeout=500)
 
 
 def number_of(pattern, outcome):
@@ -57,7 +47,7 @@ def number_of(pattern, outcome):
 
 
 def run_django(*given):
-    return run([sys.executable, "-m", "tests.conformance.django_suite", source_of("Django") / "tests", *given])
+    return run("-m", "tests.conformance.django_suite", source_of("Django") / "tests", *given)
 
 
 def run_tiered(second_level):
@@ -66,25 +56,20 @@ def run_tiered(second_level):
 
 
 def run_cachelib():
-    return run([*PYTEST, HERE / "cachelib_suite.py"], source_of("cachelib") / "tests")
+    return run(*PYTEST, HERE / "cachelib_suite.py", cwd=source_of("cachelib") / "tests")
 
 
 def run_flask_caching(modules, **variables):
     plugin = ["-p", "tests.conformance.flask_caching_suite"]
     # By the name that its source distribution has.
     tests = source_of("Flask_Caching") / "tests"
-    return run([*PYTEST, *plugin, *(f"{each}.py" for each in modules)], tests, **variables)
+    return run(*PYTEST, *plugin, *(f"{each}.py" for each in modules), cwd=tests, **variables)
 
 
 def run_django_redis(backend):
-    plugin = ["-o", "addopts=", "-p", "django_redis_suite"]
-    modules = ["tests/test_backend.py", "tests/test_cache_options.py"]
-    return run(
-        [*PYTEST, *plugin, *modules],
-        source_of("django_redis"),
-        PYTHONPATH=f"{HERE}{os.pathsep}{ROOT}",
-        OUR_BACKEND=backend,
-    )
+    plugin = ["-o", "addopts=", "-p", "django_redis_suite", "tests/test_backend.py", "tests/test_cache_options.py"]
+    path = {"PYTHONPATH": f"{HERE}{os.pathsep}{ROOT}"}
+    return run(*PYTEST, *plugin, cwd=source_of("django_redis"), OUR_BACKEND=backend, **path)
 
 
 SUITES = {

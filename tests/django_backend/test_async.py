@@ -4,10 +4,13 @@ Their effects are tested in ``tests/backends``, with its adapter ``OnDjangoAsync
 """
 
 import asyncio
+import contextvars
 import inspect
 import threading
+from contextlib import suppress
 
 import pytest
+from asgiref.sync import ThreadSensitiveContext, sync_to_async
 from django.core.cache.backends.base import BaseCache
 
 from tests.django_backend.conftest import finish_request
@@ -15,7 +18,6 @@ from tests.guests import needs
 from tests.waiting import PATIENCE, auntil_waiting
 from wheelcache import django_backend
 
-TASKS = 100
 METHODS = sorted(name for name, method in inspect.getmembers(BaseCache, inspect.iscoroutinefunction))
 
 
@@ -65,41 +67,13 @@ def test_no_async_method_hops_to_a_thread_or_lets_another_task_in_between(cache,
         getattr(cache, method)(*ARGUMENTS.get(method, ("key",))).send(None)
 
 
-def kinds_of_defaults(compute):
-    return {
-        "coroutine function": compute,
-        "function that returns a coroutine": lambda: compute(),
-        "object to await": lambda: asyncio.ensure_future(compute()),
-    }
+async def compute():
+    return ["value"]
 
 
-@pytest.mark.parametrize(
-    ("kind", "value"), [*((kind, "value") for kind in kinds_of_defaults(None)), ("coroutine function", "error")]
-)
-def test_a_hundred_tasks_that_miss_together_run_an_async_default_once(cache, kind, value):
-    calls = []
-
-    async def compute():
-        calls.append(1)
-        await auntil_waiting(TASKS - 1)
-        if value == "error":
-            raise LookupError
-        return ["value"]
-
-    async def use():
-        default = kinds_of_defaults(compute)[kind]
-        asking = (cache.aget_or_set("key", default) for _ in range(TASKS))
-        return await asyncio.gather(*asking, return_exceptions=True)
-
-    values = run(use())
-    assert len(calls) == 1
-    if value == "value":
-        assert values == [["value"]] * TASKS
-        # No task can change what another one got.
-        assert len(set(map(id, values))) == TASKS
-    else:
-        assert {type(each) for each in values} == {LookupError}
-        assert "key" not in cache
+@pytest.mark.parametrize("default", [compute, lambda: compute(), lambda: asyncio.ensure_future(compute())])
+def test_the_result_of_a_default_is_awaited(cache, default):
+    assert run(cache.aget_or_set("key", default)) == cache.get("key") == ["value"]
 
 
 # The end of a request.
@@ -128,6 +102,46 @@ def test_aclose_gives_what_the_task_was_to_fill_to_the_next(make):
         return await asyncio.gather(miss_and_close(), wait_for_it())
 
     assert run(both()) == [None, "mine to fill"]
+
+
+@needs("fill_waits")
+def test_the_end_of_a_request_of_asgi_ends_what_its_threads_were_to_fill(make):
+    cache = make({"FILL_WAIT": 1000})
+
+    async def request():
+        async with ThreadSensitiveContext():
+            assert await sync_to_async(cache.get)("key") is None
+            waiting = asyncio.create_task(cache.aget("key", "for the next"), context=contextvars.Context())
+            await auntil_waiting()
+            finish_request()
+            return await waiting
+
+    assert run(request()) == "for the next"
+
+
+@needs("fill_waits")
+def test_the_thread_of_all_synchronous_code_of_a_loop_does_not_wait(make):
+    """The code that would fill the key needs it."""
+    cache = make({"FILL_WAIT": 1000})
+    missed, looked = asyncio.Event(), asyncio.Event()
+
+    async def miss():
+        await sync_to_async(cache.get)("key")
+        missed.set()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(looked.wait(), PATIENCE / 2)
+        await cache.aset("key", "filled")
+
+    async def look():
+        await missed.wait()
+        found = await sync_to_async(cache.get)("key", "none")
+        looked.set()
+        return found
+
+    async def both():
+        return await asyncio.gather(miss(), look())
+
+    assert run(both()) == [None, "none"]
 
 
 @needs("fill_waits")

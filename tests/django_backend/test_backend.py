@@ -8,22 +8,6 @@ from wheelcache.django_backend import WheelCache
 # Timeouts
 
 
-@pytest.mark.parametrize("timeout", [0, -1, 0.0])
-def test_a_timeout_of_zero_is_over_at_once_as_one_below_it(make, timeout):
-    cache = make()
-    cache.set("key", 1, timeout)
-    assert cache.add("key", 1, timeout) is True
-    assert cache.get_or_set("key", lambda: 7, timeout) == 7
-    assert cache.set_many({"key": 1, "other": 2}, timeout) == []
-    assert len(engine(cache)) == 0
-    cache.set("key", 1)
-    assert cache.add("key", 2, timeout) is False
-    assert cache.get_or_set("key", 2, timeout) == 1
-    assert cache.touch("key", timeout) is True
-    assert cache.touch("key", timeout) is False
-    assert len(engine(cache)) == 0
-
-
 @pytest.mark.parametrize(("timeout", "left"), [({}, 300), ({"timeout": 10}, 10), ({"timeout": None}, None)], ids=repr)
 def test_touch_gives_a_new_timeout_shorter_or_longer(make, clock, timeout, left):
     cache = make()

@@ -29,6 +29,7 @@ from wheelcache.engine.option_table import DJANGO
             "other": alias("a", {"JITTER": 0.8, "MAX_ENTRIES": 5}),
         },
         {"default": alias("a"), "other": {**LOCMEM, "LOCATION": "a", "MAX_ENTRIES": 1}},
+        pytest.param({"default": alias("a", {"POLICY": "adaptive"})}, marks=pytest.mark.compiled),
         # An option of a TieredCache is none of a WheelCache's.
         {"default": alias(L2="redis")},
     ],

@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -120,6 +121,9 @@ def test_numbers_of_entries_are_read_as_locmemcache_reads_them(make, given, most
     assert kept(make({"MAX_ENTRIES": given})) == most
     theirs = LocMemCache(f"read {given!r}", {"OPTIONS": {"MAX_ENTRIES": given, "CULL_FREQUENCY": most}})
     assert kept(theirs) == most
+    # An old spelling comes first, as in Django.
+    for backend in (make, lambda options, **given: LocMemCache("old", {"OPTIONS": options, **given})):
+        assert kept(backend({"MAX_ENTRIES": given, "CULL_FREQUENCY": 3}, max_entries=3)) == 3
 
 
 @pytest.mark.parametrize("option", ["MAX_ENTRIES", pytest.param("FIGURES_DIR", marks=needs("watch"))])
@@ -162,19 +166,15 @@ def test_a_serializer_is_made_once_and_gets_every_value_but_ints_and_none_by_eve
         "set": cache.set,
         "add": cache.add,
         "set_many": lambda key, value: cache.set_many({key: value}),
-        "get_or_set": cache.get_or_set,
         "aget_or_set": async_to_sync(cache.aget_or_set),
     }
     for name, write in writes.items():
-        for value in ("text", 1.5, [], True):
+        for value in ("text", 1.5, [], True, 1, None):
             cache.clear()
             write(name, value)
-            assert isinstance(engine(cache).get(f":1:{name}"), bytes)
-            assert cache.get(name) == value
-        for value in (1, None):
-            cache.clear()
-            write(name, value)
-            assert engine(cache).get(f":1:{name}", "missing") == value
+            stored = engine(cache).get(f":1:{name}", "missing")
+            assert (isinstance(stored, bytes) or stored) == (value if value is None or type(value) is int else True)
+            assert cache.get(name, "missing") == value
 
 
 def test_a_serializer_that_returns_no_bytes_is_an_error_at_the_set_that_stores_nothing(make):
@@ -206,6 +206,38 @@ def test_a_wrong_timeout_of_the_settings_is_an_error_though_django_would_read_it
     assert message.startswith("Wrong setting of the cache 'wrong': TIMEOUT must be a number of seconds ")
     # A long value is cut.
     assert message.endswith(f"not {wrong!r}." if wrong != 10**400 else f"not {'1' + '0' * 199}....")
+
+
+# The site.
+
+
+def test_a_site_is_known_by_its_base_directory(tmp_path, settings, monkeypatch):
+    def identity(base):
+        settings.BASE_DIR = base
+        return site_settings.site_identity("figures")
+
+    (tmp_path / "link").symlink_to(tmp_path)
+    assert identity(tmp_path) == identity(str(tmp_path)) == identity(tmp_path / "link") != identity(tmp_path.parent)
+    # Without one, by the directory of the settings module, or the working directory.
+    assert identity(None) == identity(Path.cwd())
+    monkeypatch.setattr(site_settings, "site_name", lambda: "tests.settings")
+    assert identity(None) == identity(Path.cwd() / "tests")
+    settings.SECRET_KEY = ""
+    assert identity(tmp_path) != identity(tmp_path.parent)
+
+
+@needs("watch")
+def test_a_release_is_a_text_of_at_most_64_characters(make, settings, monkeypatch):
+    names = []
+    monkeypatch.setattr(module_of("watch", "releases"), "name_release", names.append)
+    for right in ("", "r" * 64):
+        settings.WHEELCACHE_RELEASE = right
+        make()
+    assert names == ["r" * 64]
+    for wrong in ("r" * 65, 7, None):
+        settings.WHEELCACHE_RELEASE = wrong
+        with raises(match="WHEELCACHE_RELEASE must be a string of at most 64 characters, not"):
+            make()
 
 
 # Where figures are published.

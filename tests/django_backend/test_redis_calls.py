@@ -70,9 +70,10 @@ def test_a_wrong_time_is_an_error(make, clock, call, name, wrong):
     assert cache.ttl("key") == 10
 
 
-def test_persist_is_true_for_a_key_that_had_a_timeout(make, call):
+@pytest.mark.parametrize("timeout", [10, 0.25])
+def test_persist_is_true_for_a_key_that_had_a_timeout(make, clock, call, timeout):
     cache = make()
-    cache.set("key", 1, 10)
+    cache.set("key", 1, timeout)
     assert call(cache, "persist", "key") is True
     assert cache.ttl("key") is None
     assert call(cache, "persist", "key") is call(cache, "persist", "none") is False
@@ -101,6 +102,9 @@ def test_xx_stores_only_an_existing_key(make, clock, call):
     assert call(cache, "set", "key", [3], version=2, xx=True) is False
     assert cache.get("key", version=2) is None
     call(cache, "set", "key", 4)
+    for wrong in ({"nx": True}, {"tags": ["a"]}):
+        with pytest.raises(ValueError, match="xx must be False with"):
+            call(cache, "set", "key", 5, xx=True, **wrong)
     assert call(cache, "set", "key", 5, 0, xx=True) is True
     assert call(cache, "set", "key", 5, 0, xx=True) is False
 
@@ -146,7 +150,9 @@ def test_patterns_find_the_keys_of_their_alias_and_version(make, call):
     assert sorted(call(cache, "keys", "a*")) == sorted(cache.iter_keys("a*", 1)) == ["a1", "a2"]
     assert call(cache, "keys", "a*", version=2) == ["a3"]
     assert call(other, "keys", "*") == ["a4"]
+    other.set("a5", 1, version=2)
     assert call(cache, "delete_pattern", "*", prefix="p*") == 1
+    assert call(cache, "delete_pattern", "*", 2, prefix="p*") == 1
     assert call(cache, "delete_pattern", "a*", itersize=2) == 2
     assert call(cache, "delete_pattern", "a*") == 0
     assert cache.keys("*") == ["b1"]

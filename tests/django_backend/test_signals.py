@@ -68,10 +68,10 @@ def test_every_cause_is_sent_once_with_the_key_as_it_was_made(make, clock, remov
 
 def test_without_a_receiver_no_cache_has_a_listener(make):
     before = make()
-    before.set("a", 1)
+    received, told = [], []
 
-    def receiver(**kwargs):
-        pass
+    def receiver(key, cause, **kwargs):
+        received.append(key)
 
     assert (listening(), stores.watchers) == ([], [])
     with connected(receiver):
@@ -79,6 +79,13 @@ def test_without_a_receiver_no_cache_has_a_listener(make):
         assert {engine(before), engine(during)} <= set(listening())
     assert (listening(), stores.watchers) == ([], [])
     assert not entry_removed.disconnect(receiver)
+    # A listener that is there before is called as well, and stays.
+    engine(before).on_removal = lambda key, value, cause: told.append(key)
+    with connected(receiver):
+        remove(before)
+    remove(before)
+    assert (received, told) == ([":1:a"], [":1:a"] * 2)
+    engine(before).on_removal = None
 
 
 def test_a_receiver_that_raises_is_logged_and_the_others_are_told(make, caplog, removed):

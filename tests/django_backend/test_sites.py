@@ -9,9 +9,8 @@ from itertools import count
 import pytest
 from asgiref.sync import async_to_sync
 from django.contrib.sessions.models import Session
-from django.core.cache import caches
 from django.http import HttpResponse
-from django.test import Client, override_settings
+from django.test import Client
 from django.urls import path
 from django.utils import timezone
 from django.views.decorators.cache import cache_page
@@ -88,16 +87,6 @@ def test_a_session_in_the_cache_is_its_visitors_own_and_ends_with_its_age(frozen
 
 
 # In a site's own tests.
-
-
-def test_override_settings_finds_the_entries_of_the_same_location_and_options_only():
-    setting = wheel()
-    with override_settings(CACHES={"default": setting}):
-        caches["default"].set("a", 1)
-    others = [wheel(), {**setting, "OPTIONS": {"MAX_ENTRIES": 5}}]
-    for each, found in ((setting, 1), ({**setting, "TIMEOUT": 5}, 1), *((other, None) for other in others)):
-        with override_settings(CACHES={"default": each}):
-            assert caches["default"].get("a") == found
 
 
 @pytest.mark.django_db

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import textwrap
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -166,24 +165,6 @@ def test_the_demo_ends_with_the_figures_of_its_workers_the_speed_of_pages_and_wh
     assert "visits" in done.stderr
 
 
-def test_the_http_cache_of_the_demo_answers_with_the_pages_that_it_counts(atlas):
-    """The command fails if a page that it counts is not a hit. Here, one client looks at the header itself."""
-    script = """
-        import httpx
-        from atlas.management.page_speed import GRANIAN, paths_of_countries
-        from atlas.management.visiting import own_site
-
-        environment = {"DJANGO_SETTINGS_MODULE": "atlas_site.shared_pages", "ATLAS_CACHED_BY": "HTTPCache"}
-        with own_site(GRANIAN, environment) as url, httpx.Client(base_url=url, trust_env=False) as client:
-            for path in paths_of_countries() * 2:
-                print(client.get(path).headers["Cache-Status"])
-        """
-    done = atlas.manage("shell", "--verbosity", "0", "--command", textwrap.dedent(script))
-    statuses = done.stdout.splitlines()
-    assert len(statuses) == 40, done.stderr
-    assert [status for status in statuses[20:] if not re.match(r"wheelcache; hit\b", status)] == []
-
-
 def test_the_demo_stays_until_ctrl_c(atlas):
     with subprocess.Popen(
         [sys.executable, "-u", MANAGE, "demo", "--seconds", "1", "--stay"],
@@ -194,19 +175,8 @@ def test_the_demo_stays_until_ctrl_c(atlas):
     ) as demo:
         try:
             # This comes first, while visitors come.
-            url = next(
-                found[1]
-                for line in [demo.stdout.readline()]
-                if (found := re.search(r"a page at (\S+)/wheelcache/,", line))
-            )
-            with httpx.Client(base_url=url, trust_env=False, timeout=PATIENCE, follow_redirects=True) as visitor:
-                login = visitor.get("/wheelcache/")
-                token = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', login.text)[1]
-                form = {"csrfmiddlewaretoken": token, "username": "demo", "password": "demo"}
-                visitor.post(login.url, data=form)
-                # Whichever of both workers answers.
-                answers = [visitor.get("/wheelcache/figures.json") for _ in range(10)]
-                assert {answer.status_code for answer in answers} == {200}
+            url = re.search(r"a page at (\S+)/wheelcache/,", demo.stdout.readline())[1]
+            assert httpx.get(url, trust_env=False, timeout=PATIENCE).status_code == 200
             demo.send_signal(signal.SIGINT)
             assert demo.wait(PATIENCE) == 0
         finally:

@@ -91,14 +91,7 @@ def site(make_app):
 @pytest.fixture(params=["memory", *(["tiered"] if TIERED else [])])
 def any_site(request, make_app):
     """The same, on either backend of the package."""
-    if request.param == "memory":
-        app, cache = make_app(flask_backend.Cache())
-    else:
-        app = flask.Flask(__name__)
-        app.debug = app.testing = True
-        options = {"jitter": 0, "l2": "SimpleCache"}
-        cache = flask_backend.Cache(
-            app, config={"CACHE_TYPE": f"{BACKEND.rpartition('.')[0]}.TieredCache", "CACHE_OPTIONS": options}
-        )
+    tiered = {"CACHE_TYPE": f"{BACKEND.rpartition('.')[0]}.TieredCache", "CACHE_OPTIONS": {"l2": "SimpleCache"}}
+    app, cache = make_app(flask_backend.Cache(), **(tiered if request.param == "tiered" else {}))
     with app.app_context():
         yield app, cache, cache.cache

@@ -96,6 +96,14 @@ def test_a_timeout_may_be_spelled_in_several_ways(make, clock, write, timeout, l
             assert left == "over" or engine(cache).expires_in("key") == left
 
 
+def test_a_timeout_may_be_a_bool_as_in_simplecache_and_a_value_that_is_over_at_once_counts_as_stored(make, clock):
+    cache = make()
+    for timeout, left in ((True, 1), (False, None)):
+        cache.set("key", 1, timeout)
+        assert engine(cache).expires_in("key") == left
+    assert cache.set("missing", 1, -1) is cache.set("missing", 1, -1, tags=("a",)) is True
+
+
 def test_the_version_that_memoized_values_are_kept_under_lives_exactly_as_long_as_it_is_set_for(make, clock):
     cache = make(jitter=0.5)
     versions = {f"module.function{number}_memver": "version" for number in range(300)}

@@ -57,6 +57,20 @@ def test_a_response_may_have_a_timeout_of_its_own(make_app, clock):
     assert read() == "2"
 
 
+def test_a_response_filter_receives_the_response_of_an_http_exception(site):
+    app, cache, _ = site
+    runs = []
+
+    @app.route("/<int:status>")
+    @cache.cached(60, response_filter=lambda response: response.status_code == 404)
+    def page(status):
+        runs.append(status)
+        flask.abort(status)
+
+    assert [app.test_client().get(f"/{status}").status_code for status in (404, 404, 403, 403)] == [404, 404, 403, 403]
+    assert runs == [404, 403, 403]
+
+
 def test_a_hit_is_shown_if_asked_for(site):
     app, cache, _ = site
     app.add_url_rule("/", "page", cache.cached(60, response_hit_indication=True)(lambda: "page"))

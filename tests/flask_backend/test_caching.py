@@ -4,16 +4,19 @@ Flask-Caching's own. ``tests/backends`` tests the behavior of ``@memoize`` that 
 Flask-Caching's own tests run on it in ``tests/conformance``.
 """
 
+import asyncio
 import math
 import threading
 
 import flask
 import pytest
 from flask_caching.backends import NullCache, SimpleCache
+from werkzeug.exceptions import NotFound
 
 from tests.engines import engine
 from tests.flask_backend.slow import Slow, in_app, together
 from tests.waiting import PATIENCE, until_waiting
+from wheelcache import KEEP
 from wheelcache.flask_backend import Cache
 
 # Memoized functions.
@@ -84,6 +87,67 @@ def test_the_version_of_a_function_expires_with_its_last_value(make_app, clock):
         assert list(engine(cache.cache).keys()) == []
 
 
+def test_the_key_of_a_view_may_be_the_callers_choice(site):
+    app, cache, _ = site
+    own = cache.cached(60, make_cache_key=lambda name: f"own {name}")(lambda name: f"own {name}")
+    fixed = cache.cached(60, key_prefix="fixed")(lambda: "fixed")
+    queried = cache.cached(60, query_string=True)(lambda: flask.request.query_string.decode())
+    with app.test_request_context("/?b=1&a=2"):
+        assert [own("a"), fixed(), queried()] == ["own a", "fixed", "b=1&a=2"]
+        assert [cache.get("own a"), cache.get("fixed")] == ["own a", "fixed"]
+    with app.test_request_context("/?a=2&b=1"):
+        assert queried() == "b=1&a=2"
+
+
+def test_the_name_and_the_source_of_a_function_may_be_part_of_its_keys(site):
+    _, cache, _ = site
+    one = cache.memoize(60, make_name=lambda name: "shared")(lambda key: ["one", key])
+    other = cache.memoize(60, make_name=lambda name: f"{name}2")(lambda key: ["other", key])
+    functions = [
+        cache.memoize(60, source_check=True)(function) for function in (lambda key: ["three"], lambda key: ["four"])
+    ]
+    for _ in range(2):
+        assert [one("a"), other("a")] == [["one", "a"], ["other", "a"]]
+        assert [function("a") for function in functions] == [["three"], ["four"]]
+
+
+def test_a_generator_is_kept_as_its_text_and_an_http_exception_of_a_function_is_raised_each_time(any_site):
+    _, cache, _ = any_site
+    runs = []
+
+    @cache.memoize(60)
+    def parts():
+        runs.append("parts")
+        yield from ("a", "b")
+
+    @cache.memoize(60)
+    def gone():
+        runs.append("gone")
+        raise NotFound
+
+    assert [parts(), parts()] == ["ab", "ab"]
+    for _ in range(2):
+        with pytest.raises(NotFound):
+            gone()
+    assert runs == ["parts", "gone", "gone"]
+
+
+def test_a_function_receives_the_previous_value_and_may_keep_it_if_there_is_one(site):
+    _, cache, _ = site
+    received = []
+
+    @cache.memoize(60, forced_update=lambda: True)
+    def load(*, previous):
+        received.append(previous)
+        return KEEP if len(received) > 1 else ["value"]
+
+    assert [load(), load()] == [["value"]] * 2
+    assert received == [None, ["value"]]
+    cache.delete_memoized(load)
+    with pytest.raises(ValueError, match="returned KEEP, and there is no previous value"):
+        load()
+
+
 def test_forced_updates_are_not_shared_and_set_the_value(site):
     _, cache, _ = site
     computed, is_forced = [], True
@@ -96,6 +160,13 @@ def test_forced_updates_are_not_shared_and_set_the_value(site):
     assert [note(), note()] == [1, 2]
     is_forced = False
     assert [note(), note()] == [2, 2]
+
+
+def test_a_none_that_replaces_a_value_takes_it_away(any_site):
+    _, cache, _ = any_site
+    values, is_forced = iter(["a", None, "b"]), iter([False, True, False])
+    load = cache.memoize(60, forced_update=lambda: next(is_forced))(lambda: next(values))
+    assert [load() for _ in range(3)] == ["a", None, "b"]
 
 
 def test_a_stale_value_is_computed_once_for_all_callers_that_find_it(any_site, in_thread):
@@ -139,6 +210,24 @@ def test_a_value_that_is_not_kept_leaves_the_other_values_of_its_function(any_si
     assert computed == [1, 0]
 
 
+def test_the_values_of_one_instance_are_deleted(site):
+    _, cache, _ = site
+    computed = []
+
+    class Shop(str):
+        @cache.memoize(60)
+        def price(self, number):
+            computed.append((self, number))
+            return number
+
+    one, other = Shop("one"), Shop("other")
+    for shop in (one, other):
+        assert [shop.price(1), shop.price(1)] == [1, 1]
+    cache.delete_memoized(one.price)
+    assert [one.price(1), other.price(1)] == [1, 1]
+    assert computed == [("one", 1), ("other", 1), ("one", 1)]
+
+
 def test_the_attributes_of_a_decorated_function_are_those_of_flask_caching(site, clock):
     _, cache, backend = site
     load = cache.memoize(60)(lambda: ["value"])
@@ -175,6 +264,25 @@ def test_an_async_function_is_cached_in_views_and_called_like_any_other_outside_
     assert [app.test_client().get("/a").text for _ in range(2)] == ["a a", "a a"]
     assert [app.test_client().get("/gone").status_code for _ in range(2)] == [404, 404]
     assert runs == ["a", "page", "page"]
+
+
+def test_an_async_view_that_a_task_awaits_is_cached_with_its_exception_unless_it_is_called_without_the_cache(site):
+    app, cache, _ = site
+    runs, is_bypassed = [], iter([False, False, True])
+
+    @cache.cached(60, unless=lambda: next(is_bypassed))
+    async def page():
+        runs.append(1)
+        flask.abort(404)
+
+    async def visit():
+        with pytest.raises(NotFound):
+            await page()
+
+    with app.test_request_context("/"):
+        for _ in range(3):
+            asyncio.run(visit())
+    assert len(runs) == 2
 
 
 # Other backends, subclasses, several apps.

@@ -68,6 +68,13 @@ def test_pages_are_counted_for_their_endpoint_and_so_are_exceptions_that_are_pag
     assert (found["news"][3], found["gone"][3]) == (1, 1)
 
 
+def test_after_a_request_within_a_request_the_pages_count_for_the_outer_view(site):
+    site.add("inner")
+    site.add("outer", lambda: site.get("/inner") or f"{site.cache.get('view//another')}")
+    site.get("/outer")
+    assert {name: row[:3] for name, row in site.rows().items()} == {"inner": (0, 1, 1), "outer": (0, 2, 1)}
+
+
 def test_without_a_request_there_is_no_view(site):
     site.add("news")
     site.get("/news")

@@ -1,12 +1,68 @@
-"""wheelcache on Windows and macOS: features that need Linux say so, and everything works without it otherwise."""
+"""wheelcache on Windows and macOS: features that need Linux say so, and everything works without it otherwise.
+
+On Linux, a script hides from itself what those lack, so that wheelcache takes this machine for one of them.
+"""
 
 import sys
 
 import pytest
 
-from tests.platforms.other_systems import SYSTEMS, run_on
+from tests.scripts import run_python
 
 pytestmark = pytest.mark.deep
+
+HIDE = """
+import sys
+# These decide by the system when they are imported, and must find the real one.
+import asyncio, concurrent.futures, ctypes, logging.handlers, multiprocessing.pool, subprocess, tempfile, uuid
+import sqlite3
+import django.core.cache, django.core.checks, django.core.handlers.wsgi, django.db, django.http, django.template
+import django.test, django.views.decorators.cache
+try:
+    import redis
+except ImportError:
+    pass
+import os, signal, time
+
+LINUX_ONLY = ("/proc", "/dev/shm")
+
+def hide_files(event, arguments):
+    if event.startswith(("open", "os.")) and arguments and str(arguments[0]).startswith(LINUX_ONLY):
+        raise FileNotFoundError(2, "No such file or directory", arguments[0])
+
+def access(path, mode, real=os.access):
+    return not str(path).startswith(LINUX_ONLY) and real(path, mode)
+
+def stat(path, *args, real=os.stat, **kwargs):
+    if str(path).startswith(LINUX_ONLY):
+        raise FileNotFoundError(2, "No such file or directory", path)
+    return real(path, *args, **kwargs)
+
+sys.addaudithook(hide_files)
+os.access, os.stat = access, stat
+"""
+
+AS_MACOS = """
+sys.platform = "darwin"
+for name in ("CLOCK_MONOTONIC_COARSE", "CLOCK_BOOTTIME"):
+    vars(time).pop(name, None)
+"""
+
+AS_WINDOWS = """
+sys.platform = "win32"
+for name in ("fcntl", "grp", "pwd", "resource", "termios", "pty"):
+    sys.modules[name] = None
+for name in ("fork", "forkpty", "register_at_fork", "getuid", "geteuid", "getgid", "getegid", "fchmod", "fchown",
+             "chown", "pread", "pwrite", "sysconf", "sched_getaffinity", "O_NOFOLLOW", "O_DIRECTORY", "O_CLOEXEC",
+             "O_NONBLOCK"):
+    vars(os).pop(name, None)
+for name in ("pthread_sigmask", "SIGUSR1", "SIGALRM", "setitimer", "SIG_BLOCK", "pthread_kill"):
+    vars(signal).pop(name, None)
+for name in ("clock_gettime", "CLOCK_MONOTONIC", "CLOCK_MONOTONIC_COARSE", "CLOCK_BOOTTIME"):
+    vars(time).pop(name, None)
+"""
+
+SYSTEMS = {"windows": AS_WINDOWS, "macos": AS_MACOS}
 
 ON_LINUX = sys.platform == "linux"
 HERE = [name for name in SYSTEMS if ON_LINUX or name == {"win32": "windows", "darwin": "macos"}[sys.platform]]
@@ -56,10 +112,11 @@ def system(request):
 
 @pytest.fixture
 def run(system, tmp_path):
-    """Run a script as on ``system``, and return its output."""
+    """Run a script as on ``system``, and return its output. On another system than Linux, nothing is hidden."""
 
     def run(*parts):
-        done = run_on(system, "\n".join((LOG, *parts)), tmp_path)
+        hide = (HIDE, SYSTEMS[system]) if ON_LINUX else ()
+        done = run_python("-c", "\n".join((*hide, LOG, *parts)), env={"TMPDIR": str(tmp_path)})
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
@@ -121,14 +178,12 @@ print([each.id for each in run_checks() if each.level > INFO])
 
 NEEDS = "needs the file locks and permissions of Unix, which Windows does not have"
 
-FOR_WINDOWS = pytest.mark.skipif("windows" not in HERE, reason="this is another system, and cannot pass for Windows")
+on_windows = pytest.mark.parametrize("system", [each for each in HERE if each == "windows"], indirect=True)
 
 
-@FOR_WINDOWS
-@pytest.mark.parametrize("system", ["windows"], indirect=True)
-class TestWithoutUnix:
-    def test_an_option_that_needs_unix_is_an_error_that_says_so(self, run):
-        script = """
+@on_windows
+def test_an_option_that_needs_unix_is_an_error_that_says_so(run):
+    script = """
 from django.core.exceptions import ImproperlyConfigured
 import os, tempfile
 place = os.path.join(tempfile.gettempdir(), "place")
@@ -139,10 +194,12 @@ try:
 except ImproperlyConfigured as error:
     print(error)
 """
-        assert NEEDS in run(DJANGO, script)
+    assert NEEDS in run(DJANGO, script)
 
-    def test_figures_that_are_not_shared_are_one_warning(self, run):
-        script = """
+
+@on_windows
+def test_figures_that_are_not_shared_are_one_warning(run):
+    script = """
 site()
 from django.core.cache import cache
 cache.set("key", 1)
@@ -155,15 +212,17 @@ for action in ([], ["clear"]):
     except CommandError as error:
         print("command:", *action, error)
 """
-        warning, *commands = run(DJANGO, script).splitlines()
-        assert warning == (
-            "WARNING The figures of the caches are not published, so each worker shows only its own: "
-            f"sharing figures between processes {NEEDS}"
-        )
-        assert [line.startswith("command:") for line in commands] == [True, True]
+    warning, *commands = run(DJANGO, script).splitlines()
+    assert warning == (
+        "WARNING The figures of the caches are not published, so each worker shows only its own: "
+        f"sharing figures between processes {NEEDS}"
+    )
+    assert [line.startswith("command:") for line in commands] == [True, True]
 
-    def test_files_of_timers_are_refused_and_nothing_is_written(self, run, tmp_path):
-        script = """
+
+@on_windows
+def test_files_of_timers_are_refused_and_nothing_is_written(run, tmp_path):
+    script = """
 import os, tempfile
 from wheelcache.timers import Timers
 path = os.path.join(tempfile.gettempdir(), "timers")
@@ -174,9 +233,9 @@ except Exception as error:
     print(type(error).__name__, error)
 print(timers.load(path))
 """
-        assert run(script).splitlines() == [
-            f"FileUnusable a file of timers {NEEDS}",
-            f"WARNING A file of timers is not loaded by <Timers every 1.0 s>: a file of timers {NEEDS}.",
-            "0",
-        ]
-        assert [*tmp_path.iterdir()] == []
+    assert run(script).splitlines() == [
+        f"FileUnusable a file of timers {NEEDS}",
+        f"WARNING A file of timers is not loaded by <Timers every 1.0 s>: a file of timers {NEEDS}.",
+        "0",
+    ]
+    assert [*tmp_path.iterdir()] == []

@@ -15,9 +15,9 @@ def fleet(tmp_path_factory):
     with ExitStack() as stack:
         servers = Fleet(stack, tmp_path_factory.mktemp("servers"))
 
-        def start(framework, server, *, again="", site_wide=False, pages=False, **options):
-            key = (framework, server, again, site_wide, pages, json.dumps(options))
-            return servers(key, command_of(framework, server), **environment(site_wide, pages, **options))
+        def start(framework, server, *, again="", site_wide=False, **options):
+            key = (framework, server, again, site_wide, json.dumps(options))
+            return servers(key, command_of(framework, server), **environment(site_wide, **options))
 
         start.logs = servers.logs
         yield start

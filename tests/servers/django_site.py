@@ -1,7 +1,6 @@
 """A Django site for real servers, and its ``manage.py``: ``python -m tests.servers.django_site``.
 
-Environment: SITE_OPTIONS, those of the cache, as JSON; SITE_WIDE, if it is 1 the cache middleware is around all views;
-SITE_PAGES, if it is 1 an HTTP cache is in front of the site.
+Environment: SITE_OPTIONS, those of the cache, as JSON; SITE_WIDE, if it is 1 the cache middleware is around all views.
 """
 
 import asyncio
@@ -9,8 +8,6 @@ import json
 import logging
 import os
 import sys
-import threading
-import time
 
 import django
 from django.conf import settings
@@ -19,20 +16,18 @@ GIVEN = json.loads(os.environ.get("SITE_OPTIONS", "{}"))
 PAGES = "views.decorators.cache."
 WHOLE_SITE = ["django.middleware.cache.UpdateCacheMiddleware", "django.middleware.cache.FetchFromCacheMiddleware"]
 
-MIDDLEWARE = {"SITE_PAGES": ["wheelcache.django_backend.PageMiddleware"], "SITE_WIDE": WHOLE_SITE}
-
 settings.configure(
     ALLOWED_HOSTS=["*"],
     CACHES={
         "default": {
-            "BACKEND": os.environ.get("SITE_BACKEND", "wheelcache.django_backend.WheelCache"),
+            "BACKEND": "wheelcache.django_backend.WheelCache",
             "LOCATION": "site",
             "OPTIONS": {option.upper(): value for option, value in GIVEN.items()},
         }
     },
     INSTALLED_APPS=["wheelcache.django_backend"],
     LOGGING_CONFIG=None,
-    MIDDLEWARE=[each for name, middleware in MIDDLEWARE.items() if os.environ.get(name) == "1" for each in middleware],
+    MIDDLEWARE=WHOLE_SITE if os.environ.get("SITE_WIDE") == "1" else [],
     ROOT_URLCONF=__name__,
     SECRET_KEY="not secret",
     USE_TZ=True,
@@ -46,13 +41,12 @@ from django.core.cache import cache, caches  # noqa: E402
 from django.core.wsgi import get_wsgi_application  # noqa: E402
 from django.http import HttpResponseNotFound, JsonResponse  # noqa: E402
 from django.urls import path  # noqa: E402
-from django.views.decorators.cache import cache_control, cache_page  # noqa: E402
+from django.views.decorators.cache import cache_page  # noqa: E402
 
 from tests.backends.on_django import OnDjango  # noqa: E402
 from tests.servers.views import SLOW, Boom, Views  # noqa: E402
 from tests.waiting import PATIENCE  # noqa: E402
 from tests.watch.often import publish_often  # noqa: E402
-from wheelcache.pages.django_pages import page_cache  # noqa: E402
 
 publish_often()
 if GIVEN.get("fill_wait"):
@@ -60,9 +54,7 @@ if GIVEN.get("fill_wait"):
     for key in ("value:start-up", f"{PAGES}start-up"):
         cache.get(key)
 
-on_one_object = OnDjango(caches["default"], "site") if "SITE_BACKEND" not in os.environ else None
-views = Views(on_one_object, stampedes="fill_wait" in GIVEN and not GIVEN["fill_wait"])
-tasks_arrived = tasks_computed = inside = 0
+views = Views(OnDjango(caches["default"], "site"))
 
 
 def answer(request, path):
@@ -82,10 +74,8 @@ def json_or_404(answer):
 
 
 async def acompute(name):
-    run, began = views.run_of(name), time.monotonic()
+    run = views.run_of(name)
     await asyncio.sleep(SLOW)
-    while views.goes_on(name, began):
-        await asyncio.sleep(0.01)
     return {"run": run, "round": views.round}
 
 
@@ -129,50 +119,8 @@ async def avalue_fails(request, how, name):
     return json_or_404(found)
 
 
-async def apage_for(request, number):
-    """Return when ``number`` requests are in this view at the same time."""
-    global inside
-    inside += 1
-    async with asyncio.timeout(3 * PATIENCE):
-        while inside < number:
-            await asyncio.sleep(0.01)
-    return JsonResponse({"run": views.run_of("together")})
-
-
-async def atogether(request, number):
-    """Start ``number`` tasks that miss together, one of which loads, in the thread of the loop."""
-    global tasks_arrived
-    tasks_arrived += 1
-    threads = set()
-
-    async def load():
-        global tasks_computed
-        tasks_computed += 1
-        threads.add(threading.get_ident())
-        async with asyncio.timeout(PATIENCE):
-            while tasks_arrived < number:
-                await asyncio.sleep(0)
-        return ["value"]
-
-    value = await cache.aget_or_set("tasks", load)
-    await cache.aset("tasks-set", value)
-    hopped = bool(threads - {threading.get_ident()})
-    return JsonResponse({"value": await cache.aget("tasks-set"), "computed": tasks_computed, "hopped": hopped})
-
-
-async def aset(request, key):
-    await cache.aset(key, [request.GET["value"]], None)
-    return JsonResponse({"pid": os.getpid()})
-
-
-async def aget(request, key):
-    return JsonResponse({"value": await cache.aget(key)})
-
-
 urlpatterns = [
     path("page/<name>", cache_page(600)(page)),
-    path("lasting/<name>", cache_control(max_age=600)(page)),
-    path("apage-for/<int:number>", cache_page(600)(apage_for)),
     path("fails/<how>/<name>", cache_page(600)(fails)),
     path("short/<how>/<name>", cache_page(600, key_prefix="short")(fails)),
     path("whole/<name>", page),
@@ -181,17 +129,11 @@ urlpatterns = [
     path("awhole-fails/<how>/<name>", afails),
     path("avalue/<name>", avalue),
     path("avalue-fails/<how>/<name>", avalue_fails),
-    path("atogether/<int:number>", atogether),
-    path("aset/<key>", aset),
-    path("aget/<key>", aget),
     path("<path:path>", answer),
 ]
 
 application = get_wsgi_application()
 asgi_application = get_asgi_application()
-if os.environ.get("SITE_PAGES") == "1":
-    pages = page_cache(**{name: value for name, value in GIVEN.items() if name == "figures_dir"})
-    application, asgi_application = pages.wsgi(application), pages.asgi(asgi_application)
 
 if __name__ == "__main__":
     from django.core.management import execute_from_command_line

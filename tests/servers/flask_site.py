@@ -1,11 +1,10 @@
-"""A Flask site for real servers, the ``flask`` command, and waitress: ``python -m tests.servers.flask_site <port>``.
+"""A Flask site for real servers and the ``flask`` command.
 
-Environment: SITE_OPTIONS, those of the cache, as JSON; SITE_PAGES, if it is 1 pages are cached.
+Environment: SITE_OPTIONS, those of the cache, as JSON.
 """
 
 import json
 import os
-import sys
 
 import flask
 import flask_caching
@@ -14,7 +13,6 @@ from tests.backends.on_flask import OnFlask
 from tests.engines import noted
 from tests.servers.views import Views
 from tests.watch.often import publish_often
-from wheelcache.flask_backend import HTTPCache
 
 GIVEN = json.loads(os.environ.get("SITE_OPTIONS", "{}"))
 
@@ -23,21 +21,7 @@ application = flask.Flask("site")
 options = {"threshold" if option == "max_entries" else option: value for option, value in GIVEN.items()}
 application.config.update(CACHE_TYPE="wheelcache.flask_backend.WheelCache", CACHE_OPTIONS=options, CACHE_KEY_PREFIX="")
 cache = flask_caching.Cache(application)
-views = Views(
-    OnFlask(noted(application.extensions["cache"][cache]), "site"),
-    stampedes="fill_wait" in GIVEN and not GIVEN["fill_wait"],
-)
-
-
-pages = HTTPCache(**{name: value for name, value in GIVEN.items() if name == "figures_dir"})
-if os.environ.get("SITE_PAGES") == "1":
-    pages.init_app(application)
-
-
-@application.get("/lasting/<name>")
-@pages.cached(600)
-def lasting_page(name):
-    return views.compute(name)
+views = Views(OnFlask(noted(application.extensions["cache"][cache]), "site"))
 
 
 @application.get("/page/<name>")
@@ -62,12 +46,8 @@ def calls_a_memoized_function(name):
     return memoized(name)
 
 
-def is_dict(response):
-    return isinstance(response, dict)
-
-
 @application.get("/fails/<how>/<name>")
-@cache.cached(timeout=600, response_filter=is_dict, unless=lambda: "bypass" in flask.request.args)
+@cache.cached(timeout=600, response_filter=lambda response: isinstance(response, dict))
 def fails(how, name):
     answer = views.fail(how, name)
     return ("not cached", 404) if answer is None else answer
@@ -76,9 +56,3 @@ def fails(how, name):
 @application.route("/<path:path>", methods=["GET", "POST"])
 def answer(path):
     return views.answer(path, flask.request.args.to_dict())
-
-
-if __name__ == "__main__":
-    from waitress import serve
-
-    serve(application, host="127.0.0.1", port=int(sys.argv[1]))

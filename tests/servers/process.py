@@ -110,7 +110,9 @@ def one_of_each_worker(connect, stack, log):
 
 
 @contextmanager
-def running(command, log, *, make=Server, is_up=Server.is_up, **environment):
+def running(
+    command, log, *, make=Server, is_up=Server.is_up, python=sys.executable, cwd=ROOT, patience=PATIENCE, **environment
+):
     """Start a server, and yield it when it answers. ``command``: Python's arguments, with {port} and {other_port}.
 
     Yields:
@@ -119,8 +121,8 @@ def running(command, log, *, make=Server, is_up=Server.is_up, **environment):
     ports = free_ports(1 + any("{other_port}" in part for part in command))
     with log.open("a") as output:
         process = subprocess.Popen(
-            [sys.executable, *(part.format(port=ports[0], other_port=ports[-1]) for part in command)],
-            cwd=ROOT,
+            [python, *(part.format(port=ports[0], other_port=ports[-1]) for part in command)],
+            cwd=cwd,
             env={**os.environ, **environment},
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -133,7 +135,7 @@ def running(command, log, *, make=Server, is_up=Server.is_up, **environment):
             assert process.poll() is None, log.read_text()
             return all(map(is_up, servers))
 
-        assert until(all_are_up, note=log.read_text)
+        assert until(all_are_up, patience, note=log.read_text)
         yield servers if len(servers) > 1 else servers[0]
     finally:
         if process.poll() is None:

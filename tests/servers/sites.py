@@ -3,7 +3,6 @@
 import json
 
 GUNICORN = ["-m", "gunicorn", "--bind=127.0.0.1:{port}"]
-WORKERS = [*GUNICORN, "--workers=2"]
 PRELOAD = [*GUNICORN, "--preload", "-k", "gevent", "--log-level", "warning"]
 UWSGI = "import sys, pyuwsgi; pyuwsgi.run(sys.argv[1:])"
 # Not on uvloop: ``tests.waiting`` finds the tasks of the loops of asyncio.
@@ -14,15 +13,7 @@ SPECIAL = ["-m", "tests.servers.special"]
 COMMANDS = {
     "waitress": [*WAITRESS, "{site}:application"],
     "uvicorn": [*UVICORN, "--log-level=warning", "{site}:asgi_application"],
-    # On a busy machine, a worker may not answer its supervisor for the default of 5 s, and would be replaced.
-    "uvicorn with workers": [
-        *(*UVICORN, "--workers=2", "--timeout-worker-healthcheck=60"),
-        "{site}:asgi_application",
-    ],
-    "gunicorn sync": [*WORKERS, "{site}:application"],
-    "gunicorn with max_requests": [*WORKERS, "--max-requests=8", "{site}:application"],
-    "gunicorn gthread": [*WORKERS, "--threads=4", "{site}:application"],
-    "gunicorn preload": [*WORKERS, "--preload", "{site}:application"],
+    "gunicorn sync": [*GUNICORN, "--workers=2", "{site}:application"],
     "gevent": [*SPECIAL, "gevent", "{port}"],
     # gevent patches in the worker, after the site was loaded in the parent; in one of the two also used there.
     "preload": [*PRELOAD, "{site}:application"],
@@ -32,13 +23,8 @@ COMMANDS = {
     "eventlet_late": [*SPECIAL, "eventlet_late", "{port}"],
     "fork": [*SPECIAL, "fork", "{port}", "{other_port}"],
     "uwsgi": ["-c", UWSGI, "--http-socket=127.0.0.1:{port}", "--module={site}:application", "--die-on-term"],
-    # Two where threads are no help: they start and never run, or cannot be started.
-    "locked": [*SPECIAL, "locked", "{port}"],
+    # Where no thread can be started.
     "refused": [*SPECIAL, "refused", "{port}"],
-    # The servers of the frameworks' own.
-    "runserver": ["-m", "{site}", "runserver", "--noreload", "{port}"],
-    "flask run": ["-m", "flask", "--app={site}:application", "run", "--port={port}"],
-    "waitress in the app": ["-m", "{site}", "{port}"],
 }
 
 MANAGE = {
@@ -52,5 +38,5 @@ def command_of(framework, server):
     return [part.replace("{site}", f"tests.servers.{framework}_site") for part in COMMANDS[server]]
 
 
-def environment(site_wide=False, pages=False, **options):
-    return {"SITE_OPTIONS": json.dumps(options), "SITE_WIDE": f"{site_wide:d}", "SITE_PAGES": f"{pages:d}"}
+def environment(site_wide=False, **options):
+    return {"SITE_OPTIONS": json.dumps(options), "SITE_WIDE": f"{site_wide:d}"}

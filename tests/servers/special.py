@@ -1,13 +1,9 @@
 """Servers that need more than a command line: ``python -m tests.servers.special <which> <port>...``."""
 
 import os
-import socket
 import sys
 import threading
-from ctypes import PyDLL, create_string_buffer
-from urllib.parse import unquote
 from wsgiref.simple_server import WSGIServer, make_server
-from wsgiref.util import setup_testing_defaults
 
 
 class PatientServer(WSGIServer):
@@ -63,47 +59,12 @@ def serve_fork(*ports):
     from wheelcache.runtime.wheel_thread import wheel_thread
 
     cache.set("inherited", ["from the parent"], None)
-    cache.set("inherited-short", ["from the parent"], 3600)
     assert wheel_thread.is_alive()
     for port in ports:
         if os.fork() == 0:
             make_server("127.0.0.1", int(port), application, server_class=PatientServer).serve_forever()
     for _ in ports:
         os.wait()
-
-
-def serve_locked(port):
-    """As uWSGI without --enable-threads: threads start, and then never run, since the server keeps the GIL.
-
-    pyuwsgi 2.0.30 says "python threads support enabled" whatever its options. Therefore the calls that wait are made
-    here through ``PyDLL``, which does not release the GIL as the socket module would.
-    """
-    from tests.servers.django_site import application
-
-    sys.setswitchinterval(1e6)
-    libc = PyDLL(None)
-    buffer = create_string_buffer(65_536)
-    listener = socket.create_server(("127.0.0.1", int(port)), backlog=256)
-    while True:
-        connection = libc.accept(listener.fileno(), None, None)
-        request = b""
-        while b"\r\n\r\n" not in request and (size := libc.recv(connection, buffer, len(buffer), 0)) > 0:
-            request += buffer.raw[:size]
-        if request:
-            answer = _answer(application, request.split()[1].decode())
-            libc.send(connection, answer, len(answer), 0)
-        libc.close(connection)
-
-
-def _answer(application, url):
-    path, _, query = url.partition("?")
-    environ = {"PATH_INFO": unquote(path), "QUERY_STRING": query}
-    setup_testing_defaults(environ)
-    statuses = []
-    response = application(environ, lambda status, headers: statuses.append(status))
-    body = b"".join(response)
-    response.close()
-    return f"HTTP/1.0 {statuses[0]}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
 
 
 def serve_refused(port):
@@ -116,12 +77,4 @@ def serve_refused(port):
 
 
 if __name__ == "__main__":
-    serve = {
-        "gevent": serve_gevent,
-        "gevent_late": serve_gevent_late,
-        "eventlet_late": serve_eventlet_late,
-        "fork": serve_fork,
-        "locked": serve_locked,
-        "refused": serve_refused,
-    }
-    serve[sys.argv[1]](*sys.argv[2:])
+    globals()[f"serve_{sys.argv[1]}"](*sys.argv[2:])

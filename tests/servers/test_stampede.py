@@ -1,4 +1,4 @@
-"""A stampede of clients on real servers, with fill_wait and without, and requests that fail to fill."""
+"""A stampede of clients on real servers with fill_wait, and requests that fail to fill."""
 
 import socket
 from concurrent.futures import ThreadPoolExecutor
@@ -57,9 +57,9 @@ def start(fleet):
     """Start a site of a kind. Return it, and how often a view is computed for callers that wait for each other: pages
     of Django have two entries, and a caller may look between the ends of the two."""
 
-    def start_site(kind, *, fill_wait=True):
+    def start_site(kind):
         framework, server, view = kind
-        options = {"jitter": 0, "max_entries": 10_000, "fill_wait": WAITS[framework] if fill_wait else 0}
+        options = {"jitter": 0, "max_entries": 10_000, "fill_wait": WAITS[framework]}
         most = 2 if framework == "django" and "value" not in view else 1
         return fleet(framework, server, site_wide="whole" in view, **options), most
 
@@ -90,12 +90,9 @@ def leave(site, path):
     return connection
 
 
-@pytest.mark.parametrize("fill_wait", [True, False])
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_what_200_clients_ask_for_at_once_is_computed_once_only_with_fill_wait(start, kind, fill_wait):
-    if not fill_wait and kind[2] != "page":
-        pytest.skip("two kinds show that the clients ask at once")
-    site, most = start(kind, fill_wait=fill_wait)
+def test_what_200_clients_ask_for_at_once_is_computed_once(start, kind):
+    site, most = start(kind)
     name = next(names)
     for turn in range(2):
         if turn:
@@ -103,7 +100,7 @@ def test_what_200_clients_ask_for_at_once_is_computed_once_only_with_fill_wait(s
         answers = site.together(*[f"{kind[2]}/{name}"] * CLIENTS)
         assert [status for status, _ in answers] == [200] * CLIENTS
         computed = runs(site, name)
-        assert computed <= most if fill_wait else computed > 1
+        assert computed <= most
         assert len({answer["round"] for _, answer in answers}) <= computed
     assert waiting(site) == 0
 
@@ -138,19 +135,6 @@ def test_no_request_waits_longer_than_fill_wait_for_a_view_that_hangs(start, kin
     assert hanging.result(PATIENCE) == (404, None)
 
 
-def test_a_request_that_bypasses_the_cache_is_not_held_up_and_holds_no_other_up(start):
-    site, _ = start(FAILING["cached"])
-    path = f"fails/raises/{(name := next(names))}"
-    with held(site) as submit:
-        asking = submit(site.together, *[path] * FEW)
-        assert until(lambda: waiting(site) == FEW - 1)
-        assert site(f"{path}?bypass") == {"run": 2}
-        assert waiting(site) == FEW - 1
-    answers = asking.result(PATIENCE)
-    assert sorted(answers, key=str) == sorted([(500, None), *[(200, {"run": 3})] * (FEW - 1)], key=str)
-    assert runs(site, name) == 3
-
-
 @pytest.mark.parametrize("kind", [FAILING["aget and aset"], FAILING["middleware, async"]])
 def test_if_the_client_goes_away_its_view_is_cancelled_and_the_next_request_computes(start, kind):
     site, most = start(kind)
@@ -164,26 +148,3 @@ def test_if_the_client_goes_away_its_view_is_cancelled_and_the_next_request_comp
         answers = asking.result(PATIENCE)
     assert all(answer in [(200, {"run": run}) for run in range(2, most + 2)] for answer in answers)
     assert 2 <= runs(site, name) <= most + 1
-
-
-def test_a_waiter_whose_client_goes_away_takes_no_other_with_it(start):
-    site, _ = start(FAILING["aget and aset"])
-    path = f"avalue-fails/raises/{(name := next(names))}"
-    with held(site) as submit:
-        failing = submit(site.ask, path)
-        assert until(lambda: runs(site, name) == 1)
-        impatient = leave(site, path)
-        assert until(lambda: waiting(site) == 1)
-        impatient.close()
-        assert until(lambda: waiting(site) == 0)
-    assert failing.result(PATIENCE) == (500, None)
-    assert site(path) == {"run": 2}
-
-
-def test_cache_page_on_an_async_view_itself_never_waits_since_that_would_stop_the_loop(start):
-    """Django's decorator reads the cache in the event loop. All requests are in the view together, so none waited."""
-    site, _ = start(("django", "uvicorn", "page"))
-    for _ in range(2):
-        answers = site.together(*[f"apage-for/{FEW}"] * FEW)
-        assert [status for status, _ in answers] == [200] * FEW
-        assert runs(site, "together") == FEW

@@ -7,5 +7,4 @@ from tests.servers.django_site import application
 __all__ = ["application"]
 
 cache.set("used", ["at load"], 3600)
-cache.set("used-and-short", ["at load"], 0.1)
 assert cache.get_or_set("timed", ["loaded"], 3600, load_timeout=10) == ["loaded"]

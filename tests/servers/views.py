@@ -24,15 +24,10 @@ def seconds(timeout):
 
 
 class Views:
-    """
-    Args:
-        cache: an adapter of the site's cache.
-        stampedes: whether requests do not wait for each other; then a run takes until a second one runs in parallel.
-    """
+    """``cache`` is an adapter of the site's cache."""
 
-    def __init__(self, cache, *, stampedes):
+    def __init__(self, cache):
         self.cache = cache
-        self._stampedes = stampedes
         self._lock = threading.Lock()
         self.runs = Counter()
         self.round = 1
@@ -55,9 +50,6 @@ class Views:
 
     def get(self, key):
         return {"value": self.cache.get(key)}
-
-    def delete(self, key):
-        return {**self.pid(), "deleted": self.cache.delete(key)}
 
     def count(self, key):
         self.cache.add(key, 0, None)
@@ -114,15 +106,9 @@ class Views:
             self.runs[name] += 1
             return self.runs[name]
 
-    def goes_on(self, name, began):
-        """Return whether a run continues after SLOW: with stampedes, until a second run has begun."""
-        return self._stampedes and self.runs[name] < 2 and time.monotonic() < began + PATIENCE
-
     def compute(self, name):
-        run, began = self.run_of(name), time.monotonic()
+        run = self.run_of(name)
         time.sleep(SLOW)
-        while self.goes_on(name, began):
-            time.sleep(0.01)
         return {"run": run, "round": self.round}
 
     def fail(self, how, name):

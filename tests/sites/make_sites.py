@@ -12,7 +12,6 @@ import json
 import re
 import time
 from collections import Counter
-from dataclasses import dataclass
 
 import pytest
 
@@ -31,58 +30,30 @@ PUBLISHED_AFTER = 7
 _BLOCK = re.compile(r"^\w+=\[.*", re.DOTALL | re.MULTILINE)
 
 
-@dataclass(frozen=True)
-class Result:
-    """The answers to anonymous visitors: without wheelcache, during the rehearsal, and with its block."""
-
-    name: str
-    verdict: str
-    without: list
-    before: list
-    after: list
-    wrong: int
-
-    @property
-    def row(self):
-        shares = [f"{100 * _share(visits):.0f}%" for visits in (self.before, self.after)]
-        milliseconds = [f"{1000 * sum(visit.seconds for visit in v) / len(v):.1f}" for v in (self.without, self.after)]
-        return [self.name, str(len(self.after)), *shares, str(self.wrong), *milliseconds, self.verdict]
-
-    @property
-    def reasons(self):
-        """The reasons of misses after the block, with their numbers."""
-        return Counter(visit.cache_status for visit in self.after if not visit.is_hit).most_common(5)
-
-
-@pytest.fixture(scope="module")
-def results():
-    found = []
-    yield found
-    head = ["site", "visits", "hits before", "hits after", "wrong", "ms without", "ms with", "verdict"]
-    rows = [head, *(result.row for result in found)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    print(*("  ".join(map(str.ljust, row, widths)) for row in rows), sep="\n")
-
-
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("site", [MISAGO, DJANGO_CMS, BAKERYDEMO, CTFD], ids=lambda site: site.name)
-def test_the_pasted_block_makes_pages_hit_and_no_body_wrong(site, tmp_path, results):
+def test_the_pasted_block_makes_pages_hit_and_no_body_wrong(site, tmp_path):
     with PostgresqlServer() as server:
         copy = site.copied(tmp_path, DATABASE=json.dumps(server.django_database), LOCATION=f"sites-{tmp_path.name}")
         copy.fill()
-        result, printed = rehearsed_and_served(copy)
-    results.append(result)
-    note = f"{printed}\n{result.reasons}"
-    assert result.wrong == 0, note
+        printed, without, before, after = rehearsed_and_served(copy)
+    expected = {(visit.path, visit.kind): visit.body for visit in without}
+    wrong = sum(visit.body != expected[visit.path, visit.kind] for visit in after)
+    without, before, after = ([visit for visit in some if visit.is_anonymous] for some in (without, before, after))
+    (verdict, *_) = (line for line in printed.splitlines() if not line.startswith(" * "))
+    print(f"{site.name}: {len(after)} visits, hits {_share(before):.0%} before and {_share(after):.0%} after;")
+    print(f"{wrong} wrong, {_milliseconds(without):.1f} ms without, {_milliseconds(after):.1f} ms with it: {verdict}")
+    note = f"{printed}\n{Counter(visit.cache_status for visit in after if not visit.is_hit).most_common(5)}"
+    assert wrong == 0, note
     if site.cannot_gain:
-        assert "cannot gain" in result.verdict, note
-        assert site.cannot_gain in result.verdict, note
+        assert "cannot gain" in verdict, note
+        assert site.cannot_gain in verdict, note
     else:
-        assert _share(result.after) >= 0.9, note
+        assert _share(after) >= 0.9, note
 
 
 def rehearsed_and_served(copy):
-    """Return the result of a site, and the output of its rehearsal."""
+    """Return the output of the rehearsal, and the answers without wheelcache, during it and with its block."""
     site = copy.site
     with copy.served("plain_site") as url:
         pages = pages_of(site, url, PAGES)
@@ -96,11 +67,7 @@ def rehearsed_and_served(copy):
     # An option of the block replaces that of the same name.
     copy.set_options(block if "rules=" in block else f"{FIRST}, {block}")
     with copy.served("cached_site") as url:
-        after = crawl(site, url, pages)
-    expected = {(visit.path, visit.kind): visit.body for visit in without}
-    wrong = sum(visit.body != expected[visit.path, visit.kind] for visit in after)
-    (verdict, *_) = (line for line in printed.splitlines() if not line.startswith(" * "))
-    return Result(site.name, verdict, *map(_anonymous, (without, before, after)), wrong), printed
+        return printed, without, before, crawl(site, url, pages)
 
 
 @pytest.mark.timeout(1800)
@@ -109,9 +76,9 @@ def test_tests_of_ctfd_pass_with_its_cache_in_a_host_cache(tmp_path):
     print(CTFD.copied(tmp_path).run("-m", "pytest", "-q", "-p", "host_cache", *TESTS))
 
 
-def _anonymous(visits):
-    return [visit for visit in visits if visit.is_anonymous]
-
-
 def _share(visits):
     return sum(visit.is_hit for visit in visits) / len(visits)
+
+
+def _milliseconds(visits):
+    return 1000 * sum(visit.seconds for visit in visits) / len(visits)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import shutil
@@ -15,9 +14,8 @@ from pathlib import Path
 
 import httpx
 
-from tests.conformance.sources import FETCHED
-from tests.ports import free_ports
-from tests.waiting import until
+from tests.conformance.sources import made
+from tests.servers.process import running
 
 ROOT = Path(__file__).parents[2]
 HOST = "www.example.com"
@@ -66,8 +64,8 @@ class Site:
     environment: dict[str, str] = field(default_factory=dict)
 
     def source(self) -> Path:
-        """Return the folder with its source. A complete copy in ``.fetched`` is used; otherwise, it is fetched."""
-        return _made(f"{self._slug}-{self.commit[:10]}", self._fetch)
+        """Return the folder with its source. It is fetched once."""
+        return made(f"{self._slug}-{self.commit[:10]}", self._fetch)
 
     @property
     def _slug(self) -> str:
@@ -85,7 +83,7 @@ class Site:
         wanted = [line for line in lines if not line.startswith(tuple(f"{name}==" for name in self.not_installed))]
         requirements = "\n".join([*wanted, "gunicorn", "rich", *self.also_installed, ""])
         digest = hashlib.sha256(f"{sys.version} {requirements}".encode()).hexdigest()[:10]
-        folder = _made(f"{self._slug}-venv-{digest}", lambda folder: _install(folder, requirements))
+        folder = made(f"{self._slug}-venv-{digest}", lambda folder: _install(folder, requirements))
         # At the end of the path, as an editable installation, but without another build.
         (packages,) = folder.glob("lib/python*/site-packages")
         (packages / "checkout_of_wheelcache.pth").write_text(f"{ROOT}\n")
@@ -128,46 +126,19 @@ class Copy:
     @contextmanager
     def served(self, module: str):
         """Serve ``plain_site`` or ``cached_site`` with two workers. Yield the URL."""
-        (port,) = free_ports(1)
-        url, log = f"http://127.0.0.1:{port}", self.folder / f"{module}.log"
-        command = ["-m", "gunicorn", "--workers", str(WORKERS), "--bind", f"127.0.0.1:{port}", *self.site.gunicorn]
-        with log.open("a") as output:
-            process = subprocess.Popen(
-                [self.site.python(), *command, f"{module}:application"],
-                cwd=self.folder,
-                env=self.environment,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        try:
-            until(lambda: process.poll() is not None or _answers(url), SLOW, note=log.read_text)
-            assert process.poll() is None, log.read_text()
-            yield url
-        finally:
-            process.terminate()
-            process.wait(SLOW)
+        command = ["-m", "gunicorn", "--workers", str(WORKERS), "--bind", "127.0.0.1:{port}", *self.site.gunicorn]
+        how = {"is_up": _answers, "python": self.site.python(), "cwd": self.folder, "patience": SLOW}
+        with running(
+            [*command, f"{module}:application"], self.folder / f"{module}.log", **how, **self.environment
+        ) as server:
+            yield server.url
 
 
-def _answers(url: str) -> bool:
+def _answers(server) -> bool:
     try:
-        return httpx.get(url, headers={"Host": HOST}, timeout=SLOW).status_code < 500
+        return httpx.get(server.url, headers={"Host": HOST}, timeout=SLOW).status_code < 500
     except httpx.TransportError:
         return False
-
-
-def _made(name: str, make) -> Path:
-    """Return a folder of ``.fetched``, which ``make`` fills if it is not there."""
-    FETCHED.mkdir(exist_ok=True)
-    folder = FETCHED / name
-    with (FETCHED / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        complete = folder / ".complete"
-        if not complete.exists():
-            shutil.rmtree(folder, ignore_errors=True)
-            make(folder)
-            complete.touch()
-    return folder
 
 
 def _install(folder: Path, requirements: str) -> None:
