@@ -13,6 +13,7 @@ import pytest
 from tests.pages.site import STALE, Response, WsgiSite, answering, maker, settle
 from tests.waiting import PATIENCE, current_frames, join, start, until
 from wheelcache.pages.wsgi import renewal_pool
+from wheelcache.runtime.alarm import Alarm
 
 LANGUAGES = ["de", "en", "fr", "it"]
 REQUESTS = [("/", {"accept-language": language}) for language in LANGUAGES * 25]
@@ -81,10 +82,13 @@ class Threads(WsgiSite):
         return count
 
 
+WAITS = {Alarm.wait.__code__, threading.Condition.wait.__code__}
+
+
 def all_wait(threads):
-    """Return whether no thread runs."""
+    """Return whether no thread runs: each has ended, or waits for another one's run or at the gate."""
     frames = current_frames()
-    return all(frames[each.ident].f_code.co_name.startswith("wait") for each in threads if each.ident in frames)
+    return all(frames[each.ident].f_code in WAITS for each in threads if each.ident in frames)
 
 
 @pytest.fixture
