@@ -271,6 +271,16 @@ def test_after_the_file_was_removed_the_processes_meet_in_a_new_one_and_begin_em
     assert two[1].get("/a").detail.startswith("fwd")
 
 
+def test_a_process_that_finds_the_file_removed_makes_another_one(two, tmp_path, monkeypatch):
+    monkeypatch.setattr(shared_purges, "CHECK_INTERVAL", 0.0)
+    details(two, "/a")
+    for path in tmp_path.glob("*.purges"):
+        path.unlink()
+    two[1].get("/b")
+    assert len([*tmp_path.glob("*.purges")]) == 1
+    assert two[1].get("/a").detail.startswith("fwd")
+
+
 def test_a_child_of_a_fork_carries_out_the_purges_of_its_parent(two):
     one, _ = two
     one.get()
