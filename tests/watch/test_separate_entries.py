@@ -134,6 +134,19 @@ def test_workers_publish_no_keys_and_each_database_has_other_hashes(workers, pat
     assert found[0] != found[1]
 
 
+def test_all_workers_of_a_database_have_the_same_hashes_also_after_one_has_tidied_it(workers, path, clock):
+    found = set()
+    for _ in range(2):
+        # The first publication of a worker tidies.
+        (cache,) = workers(1)
+        cache.set("page:1", 1)
+        go_on(clock)
+        (file,) = look(path).files
+        query = "SELECT held FROM key_samples WHERE process = 0"
+        found.add(file.read(lambda db: db.execute(query).fetchone(), tuple))  # noqa: B023
+    assert len(found) == 1
+
+
 def test_state_that_workers_must_share_is_a_problem_from_two_workers_on(workers, path, clock):
     looking = Cache("pages", clock=clock, figures_dir=path)
     looking.engine.observed.setting = "CACHE_TYPE"
