@@ -20,6 +20,7 @@ from tests.django_backend.configured import assert_warns_beside_options, assert_
 from tests.guests import needs
 from tests.host_cache.adapters import OnDjangoHost, OnFlaskHost
 from tests.host_cache.workers import make_cache
+from wheelcache.django_backend import memoize, memoized_functions
 from wheelcache.flask_backend import HostCache
 from wheelcache.host_cache import place
 from wheelcache.host_cache.options import DJANGO_HOST
@@ -275,3 +276,13 @@ def test_the_folders_of_ended_test_processes_are_removed_and_those_of_others_sta
             make_cache(folder).set("k", 1)
     assert folder_of(str(of_site), "", process_name(is_testing=True, number=2)) == next_own
     assert {*tmp_path.iterdir()} == {of_site, own, *similar}
+
+
+def test_versions_of_a_memoized_function_of_django_have_values_of_their_own(monkeypatch):
+    with override_settings(CACHES={"default": host()}):
+        found = []
+        for version in (1, 2, None, 1):
+            # As in several releases, in which the function has the same name.
+            monkeypatch.setattr(memoized_functions, "_names", memoized_functions.Groups())
+            found.append(memoize(version=version)(lambda: len(found))())
+    assert found == [0, 1, 0, 0]
