@@ -167,13 +167,13 @@ def test_a_value_from_before_the_end_of_the_marks_of_a_killed_process_is_not_sto
     assert is_stored(tags=["tag"])
 
 
-@pytest.mark.parametrize("names", [["key"], ["#tag"]])
-def test_a_set_during_a_commit_counts_as_one_before_it(view, begin, names):
+@pytest.mark.parametrize(("names", "tags"), [(["key"], []), (["key"], ["tag"]), (["#tag"], ["tag"])])
+def test_a_set_during_a_commit_counts_as_one_before_it(view, begin, names, tags):
     cache = view()
-    cache.set("key", "old", tags=["tag"])
+    cache.set("key", "old", tags=tags)
     # A commit that has deleted a pattern as well.
     end = begin(names, covers_all=True)
-    assert not cache.set("key", "older", tags=["tag"])
+    assert not cache.set("key", "older", tags=tags)
     assert cache.set("other", 1, tags=["another"])
     end()
     assert cache.get("key") is None
