@@ -105,10 +105,11 @@ def test_a_value_of_an_inner_transaction_is_not_shared_if_others_wrote_the_key(o
     assert others(cache.get, "key") is None
 
 
-def test_a_delete_in_a_savepoint_that_rolls_back_is_applied_if_another_database_commits(other, cache):
+@pytest.mark.parametrize("database", ["default", "other"])
+def test_a_delete_in_a_savepoint_that_rolls_back_is_applied_if_another_database_commits(other, cache, database):
     cache.set("key", "old")
     with transaction.atomic(), transaction.atomic(using=other):
-        with suppress(Undone), transaction.atomic(using=other):
+        with suppress(Undone), transaction.atomic(using=database):
             cache.delete("key")
             cache.set("new", 1)
             raise Undone
