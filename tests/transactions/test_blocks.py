@@ -1,24 +1,14 @@
 """Values and deletes in ``atomic()``: they follow the block, for the caches of both classes."""
 
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from importlib import import_module
 
 import pytest
 from django.db import connection, transaction
 
+from tests.transactions.conftest import Undone, rolled_back
+
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-class Undone(Exception):
-    """Rolls a block back."""
-
-
-@contextmanager
-def rolled_back(**given):
-    """Run an atomic block that rolls back at its end."""
-    with suppress(Undone), transaction.atomic(**given):
-        yield
-        raise Undone
 
 
 def test_a_value_is_visible_in_its_block_and_to_others_after_the_commit(cache, others):
