@@ -139,7 +139,11 @@ class Calls:
         return asyncio.run(drive_async(steps)) if self.by_tasks else drive(steps)
 
     def _call(self, function, *args):
-        return awaitable(function, *args) if self.by_tasks else partial(function, *args)
+        async def call():
+            await asyncio.sleep(0)
+            return function(*args)
+
+        return call if self.by_tasks else partial(function, *args)
 
 
 def sought(key, read, loader, add=None):
@@ -160,16 +164,6 @@ CALLS = {
     "set": lambda near: near.set("k", 1, result_if_dropped=None),
 }
 """A call of each kind, by ``Calls``."""
-
-
-def awaitable(function, *args):
-    """A coroutine function without arguments that calls ``function(*args)``."""
-
-    async def call():
-        await asyncio.sleep(0)
-        return function(*args)
-
-    return call
 
 
 def held(store, pool, function, *args):

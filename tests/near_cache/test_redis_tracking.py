@@ -1,11 +1,9 @@
 """Invalidations from a real redis-server, and everything that can come between."""
 
-import time
-
 import pytest
 
-from tests.near_cache.listeners import in_vain
 from tests.waiting import happens, until
+from wheelcache.near_cache.redis_tracking import connect_like
 
 pytestmark = pytest.mark.servers
 
@@ -60,20 +58,6 @@ def test_clients_of_any_options_are_told(shared_redis, track, copies, client_of)
         assert copies.are_told(True, b"a:1")
 
 
-def test_a_killed_connection_is_not_trusted_and_comes_back_with_one_line_each(shared_redis, track, copies, lines):
-    client = shared_redis.client()
-    tracking = track(client, copies)
-    client.client_kill_filter(_type="pubsub")
-    assert until(lambda: False in copies.told)
-    assert copies.are_told(True, False, True)
-    assert until(lambda: tracking.trusted_until > time.monotonic())
-    client.set("a:1", 1)
-    assert copies.are_told(True, False, True, b"a:1")
-    lost, back = lines()
-    assert lost.startswith("Not receiving invalidations for Redis keys a:* (ConnectionError: ")
-    assert back.startswith("Receiving invalidations for Redis keys a:* again, after ")
-
-
 REFUSALS = {
     "no right to track": "allchannels +@all -client|tracking",
     "no right to the channel": "resetchannels +@all",
@@ -84,8 +68,8 @@ REFUSALS = {
 @pytest.mark.parametrize("rights", REFUSALS.values(), ids=REFUSALS)
 def test_a_server_that_refuses_is_tried_once_a_minute(own_redis, rights, tracking_of, copies, lines):
     own_redis.client().execute_command("ACL", "SETUSER", "web", "on", ">secret", "~a:*", *rights.split())
-    tries, connect = in_vain(own_redis.client(username="web", password="secret"))
-    tracking_of(connect, copies).start()
+    tries, connect = [], connect_like(own_redis.client(username="web", password="secret"))
+    tracking_of(lambda timeout: tries.append(1) or connect(timeout), copies).start()
     assert until(lambda: lines())
     assert not happens(lambda: len(tries) > 1, 0.3)
     assert copies.told == ["refused"]

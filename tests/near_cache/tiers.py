@@ -18,7 +18,7 @@ from tests.backends.on_flask import OnFlask
 from tests.engines import noted
 from tests.near_cache.noting import noting
 from tests.waiting import until
-from wheelcache.flask_backend import TieredCache, WheelCache
+from wheelcache.flask_backend import TieredCache
 from wheelcache.near_cache.invalidations import redis_client
 
 NotingLocMemCache = noting(LocMemCache)
@@ -111,8 +111,6 @@ class TierOnFlask(Tier, OnFlask):
             )
             cache = flask_caching.Cache(app)
             backend = app.extensions["cache"][cache]
-        elif kind == "wheel":
-            backend = TieredCache(place or WheelCache(**QUIET), **options)
         elif kind == "files":
             backend = TieredCache(cachelib.FileSystemCache(str(place)), **options)
         else:

@@ -36,7 +36,6 @@ def keys_of(cluster):
     return [len(node.ask("KEYS", "*")) for node in cluster.nodes]
 
 
-@pytest.mark.servers
 def test_keys_of_all_nodes_are_written_read_and_deleted_together(cluster):
     cache = caches["behind"]
     assert cache.set_many(KEYS, 100) == []
@@ -55,7 +54,6 @@ DELETES = {
 
 
 @pytest.mark.parametrize("delete", DELETES.values(), ids=DELETES)
-@pytest.mark.servers
 def test_a_timeout_that_is_over_and_a_clear_empty_all_nodes(cluster, delete):
     caches["behind"].set_many(KEYS)
     delete(caches["behind"])
@@ -63,7 +61,6 @@ def test_a_timeout_that_is_over_and_a_clear_empty_all_nodes(cluster, delete):
 
 
 @pytest.mark.parametrize("as_list", [False, True], ids=["a string", "a list"])
-@pytest.mark.servers
 def test_a_node_that_is_not_there_is_skipped(empty_cluster, as_list):
     urls = ["redis://127.0.0.1:1", *empty_cluster.url.split(",")]
     with over(urls if as_list else ",".join(urls), socket_timeout=1):
@@ -71,12 +68,10 @@ def test_a_node_that_is_not_there_is_skipped(empty_cluster, as_list):
         assert caches["behind"].get("k") == 1
 
 
-@pytest.mark.servers
 def test_the_threads_of_a_process_share_a_client(cluster, together):
     assert len(set(map(id, together(lambda _: caches["behind"]._cache.get_cluster())))) == 1
 
 
-@pytest.mark.servers
 def test_the_child_of_a_fork_has_a_client_of_its_own(cluster):
     cache = caches["behind"]
     cache.set("k", 1)
