@@ -45,7 +45,10 @@ class Store:
         error: raised instead of an answer, if any.
         released: while it is cleared, calls get their answer and do not return.
         held: the number of calls that got their answer.
+        before_answer: called before each answer.
     """
+
+    before_answer = staticmethod(lambda: None)
 
     def __init__(self, values=()):
         self.values = dict(values)
@@ -74,6 +77,7 @@ class Store:
         self.asked.append(what)
         if self.error is not None:
             raise self.error
+        self.before_answer()
         taken = answer()
         self.held += 1
         assert self.released.wait(PATIENCE)

@@ -28,11 +28,8 @@ def write(calls, value=MISSING):
     Context().run(lambda: drive(calls.near.write(["k"], change)))
 
 
-WRITES = {"deleted": MISSING, "set": "new"}
-
-
 @needs("fill_waits")
-@pytest.mark.parametrize("value", WRITES.values(), ids=WRITES)
+@pytest.mark.parametrize("value", [MISSING, "new"], ids=["deleted", "set"])
 def test_a_write_gives_its_value_to_no_caller_that_waits_since_a_later_write(threads, store, pool, value):
     holder, late = Context(), Context()
     assert holder.run(threads.lease, "k") is MISSING

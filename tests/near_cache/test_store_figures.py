@@ -8,19 +8,6 @@ from wheelcache.engine.stats import LOAD_BOUNDS
 from wheelcache.near_cache.store_state import FAILURES
 
 
-class Slow(Store):
-    """A store that answers, and fails, after a while."""
-
-    def __init__(self, clock, seconds, values=()):
-        super().__init__(values)
-        self.clock = clock
-        self.seconds = seconds
-
-    def _ask(self, what, answer):
-        self.clock.advance(self.seconds)
-        return super()._ask(what, answer)
-
-
 def figures(near):
     return near.copies.stats().store
 
@@ -36,14 +23,16 @@ def bucket(calls):
 
 
 @pytest.mark.parametrize("options", [{}, FAIL_SAFE], ids=["plain", "fail-safe"])
-def test_calls_of_the_store_are_counted_and_timed_and_hits_are_none(make, clock, options):
-    near = make(**options).beside(Slow(clock, 0.25, {"k": 1, "l": 2}))
+def test_calls_of_the_store_are_counted_and_timed_and_hits_are_none(make, store, clock, options):
+    near = make(**options)
+    store.values = {"k": 1, "l": 2}
+    store.before_answer = lambda: clock.advance(0.25)
     for _ in range(3):
         near.get("k")
         near.get_many(["k", "l"])
     near.has("m")
     near.read("k")
-    near.store.seconds = 0.03
+    store.before_answer = lambda: clock.advance(0.03)
     near.set("m", 3)
     near.clear()
     reads, writes = figures(near).reads, figures(near).writes

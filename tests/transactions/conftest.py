@@ -21,6 +21,15 @@ SETTINGS = {
 }
 
 
+WRITES = {
+    "delete": lambda cache: cache.delete("key"),
+    "delete_many": lambda cache: cache.delete_many(["key"]),
+    "delete_tags": lambda cache: cache.delete_tags("tag"),
+    "clear": lambda cache: cache.clear(),
+    "set": lambda cache: cache.set("key", "new"),
+}
+
+
 class Undone(Exception):
     """Rolls a block back."""
 

@@ -162,8 +162,9 @@ def configure(setting, folder, database, redis):
     django.setup()
 
 
-def run(setting, reads):
-    """Run until about ``reads`` cached values were read. Print the counts, and the first faults."""
+def main():
+    """Run until about so many cached values were read. Print the counts, and the first faults."""
+    setting, reads = CACHES[sys.argv[1]], int(sys.argv[2])
     chosen = random.Random(SEED)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="wheelcache-history-")))
@@ -185,10 +186,6 @@ def run(setting, reads):
         check = Check(chain.from_iterable(map(recorded, folder.glob("*.records"))), written, setting.late)
         print(json.dumps({**check.counts, "reads": processes.reads(), "errors": len(processes.errors())}))
         print(*processes.errors()[:3], *check.faults[:10], sep="\n", file=sys.stderr)
-
-
-def main():
-    run(CACHES[sys.argv[1]], int(sys.argv[2]))
 
 
 if __name__ == "__main__":

@@ -8,11 +8,15 @@ import pytest
 from django.core.cache.backends.locmem import LocMemCache
 from django.db import OperationalError, connection, transaction
 
+from tests.transactions import conftest
 from tests.waiting import PATIENCE, join, start
 from wheelcache.django_backend import memoize
 from wheelcache.engine.in_memory import InMemory
 from wheelcache.host_cache.host_core import lane_of
 from wheelcache.near_cache.near_copies import NearCopies
+
+# Not of every cache that may be behind.
+WRITES = {**conftest.WRITES, "delete_pattern": lambda cache: cache.delete_pattern("k*")}
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -167,16 +171,6 @@ def during_commit(call):
     connection._commit = commit_after_call
     with transaction.atomic():
         yield
-
-
-WRITES = {
-    "delete": lambda cache: cache.delete("key"),
-    "delete_many": lambda cache: cache.delete_many(["key"]),
-    "delete_tags": lambda cache: cache.delete_tags("tag"),
-    "delete_pattern": lambda cache: cache.delete_pattern("k*"),
-    "clear": lambda cache: cache.clear(),
-    "set": lambda cache: cache.set("key", "new"),
-}
 
 
 def in_block(write, cache):
