@@ -110,10 +110,6 @@ class Calls:
         self.by_tasks = by_tasks
         self.copies = near.cache
 
-    def beside(self, store):
-        """The same near cache in front of another store, which another thread reaches before this one."""
-        return Calls(self.near, store, self.by_tasks)
-
     def get(self, key):
         return self._drive(self.near.get(key, self._call(self.store.read, key)))
 

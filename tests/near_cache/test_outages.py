@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.near_cache.stores import CALLS, FAIL_SAFE, MISSING, Down, Store, held
+from tests.near_cache.stores import CALLS, FAIL_SAFE, MISSING, Calls, Down, Store, held
 from tests.runtime.forks import fork
 from tests.waiting import PATIENCE
 from wheelcache.errors import StoreUnavailable
@@ -162,7 +162,7 @@ def test_a_slow_read_does_not_bring_back_what_was_replaced_meanwhile(near, store
     near.near.trust(False)
     store.values["k"] = "v1"
     reading = held(store, pool, read, near)
-    faster(near.beside(Store({"k": "v2"})))
+    faster(Calls(near.near, Store({"k": "v2"}), near.by_tasks))
     store.released.set()
     assert reading.result(PATIENCE) == "v1"
     assert in_an_outage(near) is MISSING

@@ -66,8 +66,7 @@ class TierOnDjango(Tier, OnDjango):
         location = place.url if "redis" in kind else str(place or name)
         spelled = {option.upper(): value for option, value in {**QUIET, "l2": "behind", **options}.items()}
         if kind == "wheel":
-            quiet = {option.upper(): value for option, value in QUIET.items()}
-            behind = {"BACKEND": WHEEL, "LOCATION": name, "OPTIONS": quiet}
+            behind = {"BACKEND": WHEEL, "LOCATION": name, "OPTIONS": {"JITTER": 0, "FIGURES_DIR": None}}
         configured = {
             "default": {"BACKEND": LOCMEM},
             "behind": {"BACKEND": cls.kinds.get(kind), "LOCATION": location, **(behind or {})},
