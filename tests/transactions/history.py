@@ -184,8 +184,8 @@ def main():
             processes.stop()
         written = server.connect().execute("SELECT key, version, number FROM written").fetchall()
         check = Check(chain.from_iterable(map(recorded, folder.glob("*.records"))), written, setting.late)
-        print(json.dumps({**check.counts, "reads": processes.reads(), "errors": len(processes.errors())}))
-        print(*processes.errors()[:3], *check.faults[:10], sep="\n", file=sys.stderr)
+        counts = {**check.counts, "reads": processes.reads()}
+        print(json.dumps({**counts, "errors": processes.errors()[:3], "faults": list(map(str, check.faults[:10]))}))
 
 
 if __name__ == "__main__":
