@@ -7,7 +7,6 @@ import os
 import sys
 import threading
 import time
-from contextlib import contextmanager
 from reprlib import Repr
 from weakref import WeakSet
 
@@ -83,18 +82,6 @@ def current_frames():
     finally:
         if collects:
             gc.enable()
-
-
-@contextmanager
-def paused(*processes):
-    """Stop servers or other processes with SIGSTOP during the block."""
-    for each in processes:
-        each.pause()
-    try:
-        yield
-    finally:
-        for each in processes:
-            each.resume()
 
 
 def waiting():

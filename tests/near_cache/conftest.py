@@ -50,8 +50,7 @@ def tracking_of():
     """Make a ``Tracking`` for a client, or for a function that connects, which is stopped at the end."""
     made = []
 
-    def make(connect, copies, prefix=b"a:", **times):
-        question = None
+    def make(connect, copies, prefix=b"a:", question=None, **times):
         if isinstance(connect, redis.Redis):
             connect, question = connect_like(connect), sentinels_of(connect)
         made.append(Tracking(connect, prefix, copies, question=question, **(times or CALM)))

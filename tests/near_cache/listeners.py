@@ -3,7 +3,6 @@
 import threading
 
 from tests.waiting import PATIENCE, until
-from wheelcache.near_cache.redis_tracking import connect_like
 
 CALM = {"interval": 0.5, "timeout": PATIENCE}
 """Times for tests that must not lose the connection on a busy machine."""
@@ -32,9 +31,3 @@ class Copies:
     def are_told(self, *expected):
         """Return whether exactly these calls are received, in this order."""
         return until(lambda: len(self.told) >= len(expected)) and self.told == list(expected)
-
-
-def in_vain(client):
-    """Return a function that connects like ``client``, and a list that grows with every try."""
-    tries, connect = [], connect_like(client)
-    return tries, lambda timeout: tries.append(1) or connect(timeout)

@@ -31,12 +31,10 @@ def noting(base):
 
     @contextmanager
     def noted(name, args):
-        if _is_inside.get():
-            yield
-            return
-        cls.calls.append((name, args))
-        if cls.error is not None:
-            raise cls.error
+        if not _is_inside.get():
+            cls.calls.append((name, args))
+            if cls.error is not None:
+                raise cls.error
         token = _is_inside.set(True)
         try:
             yield

@@ -45,7 +45,10 @@ class Store:
         error: raised instead of an answer, if any.
         released: while it is cleared, calls get their answer and do not return.
         held: the number of calls that got their answer.
+        before_answer: called before each answer.
     """
+
+    before_answer = staticmethod(lambda: None)
 
     def __init__(self, values=()):
         self.values = dict(values)
@@ -74,6 +77,7 @@ class Store:
         self.asked.append(what)
         if self.error is not None:
             raise self.error
+        self.before_answer()
         taken = answer()
         self.held += 1
         assert self.released.wait(PATIENCE)
@@ -106,10 +110,6 @@ class Calls:
         self.by_tasks = by_tasks
         self.copies = near.cache
 
-    def beside(self, store):
-        """The same near cache in front of another store, which another thread reaches before this one."""
-        return Calls(self.near, store, self.by_tasks)
-
     def get(self, key):
         return self._drive(self.near.get(key, self._call(self.store.read, key)))
 
@@ -139,7 +139,11 @@ class Calls:
         return asyncio.run(drive_async(steps)) if self.by_tasks else drive(steps)
 
     def _call(self, function, *args):
-        return awaitable(function, *args) if self.by_tasks else partial(function, *args)
+        async def call():
+            await asyncio.sleep(0)
+            return function(*args)
+
+        return call if self.by_tasks else partial(function, *args)
 
 
 def sought(key, read, loader, add=None):
@@ -160,16 +164,6 @@ CALLS = {
     "set": lambda near: near.set("k", 1, result_if_dropped=None),
 }
 """A call of each kind, by ``Calls``."""
-
-
-def awaitable(function, *args):
-    """A coroutine function without arguments that calls ``function(*args)``."""
-
-    async def call():
-        await asyncio.sleep(0)
-        return function(*args)
-
-    return call
 
 
 def held(store, pool, function, *args):

@@ -18,15 +18,6 @@ def test_it_stays_closed_below_so_many_failures_in_a_row():
     assert not breaker.is_open()
 
 
-def test_it_says_once_that_it_opened_and_once_that_it_closed():
-    breaker = opened()
-    assert breaker.is_open()
-    assert not breaker.failed(100.0)
-    assert breaker.succeeded()
-    assert not breaker.succeeded()
-    assert breaker.allows(0.0)
-
-
 def test_after_each_pause_one_try_goes_through_also_if_it_never_says_how_it_ended():
     breaker = opened()
     assert not breaker.allows(100.0 + FIRST_PAUSE - 0.001)

@@ -1,14 +1,10 @@
 """Invalidations from a real Redis Cluster, whose masters and slots change."""
 
-import time
-
 import pytest
 
-from tests.near_cache.listeners import CALM
 from tests.redis_cluster import Cluster
 from tests.waiting import until
 from wheelcache.near_cache.cluster_tracking import Topology
-from wheelcache.near_cache.redis_tracking import Tracking
 
 pytestmark = pytest.mark.servers
 
@@ -33,21 +29,15 @@ def own_cluster(cluster_with_replicas):
 
 
 @pytest.fixture
-def track(copies):
+def track_cluster(track, copies):
     """Make a ``Tracking`` of a cluster that is started and trusted."""
-    made = []
 
-    def start(cluster, copies=copies, **client):
-        client = cluster.client(socket_timeout=1, **client)
+    def start(cluster):
+        client = cluster.client(socket_timeout=1)
         topology = Topology(lambda: client)
-        made.append(Tracking(topology.masters, b"a:", copies, question=topology, **CALM))
-        made[-1].start()
-        assert until(lambda: made[-1].trusted_until > time.monotonic())
-        return made[-1]
+        track(topology.masters, copies, question=topology)
 
-    yield start
-    for each in made:
-        each.stop()
+    return start
 
 
 def are_all_told(cluster, copies):
@@ -68,8 +58,8 @@ def is_trusted_again(copies):
     return until(lambda: False in copies.told and copies.told[-1] is True)
 
 
-def test_writes_and_flushes_of_all_masters_are_told(shared_cluster, track, copies):
-    track(shared_cluster)
+def test_writes_and_flushes_of_all_masters_are_told(shared_cluster, track_cluster, copies):
+    track_cluster(shared_cluster)
     assert are_all_told(shared_cluster, copies)
     shared_cluster.client().set("b:1", 1)
     shared_cluster.nodes[1].ask("FLUSHALL")
@@ -77,8 +67,8 @@ def test_writes_and_flushes_of_all_masters_are_told(shared_cluster, track, copie
     assert b"b:1" not in copies.told
 
 
-def test_a_node_that_receives_slots_ends_the_trust_until_it_is_tracked(own_cluster, track, copies, lines):
-    track(own_cluster)
+def test_a_node_that_receives_slots_ends_the_trust_until_it_is_tracked(own_cluster, track_cluster, copies, lines):
+    track_cluster(own_cluster)
     new, origin = own_cluster.add_node(), own_cluster.master_of("a:1")
     own_cluster.move([own_cluster.nodes[0].ask("CLUSTER KEYSLOT", "a:1")], origin, new)
     assert is_trusted_again(copies)

@@ -49,13 +49,8 @@ def test_many_are_asked_for_once_without_those_that_are_here(near, store):
     near.get("a")
     assert near.get_many(iter(["a", "b", "c", "none", "b"])) == {"a": 1, "b": 2, "c": 3}
     assert near.get_many(["a", "b", "c"]) == {"a": 1, "b": 2, "c": 3}
+    assert near.get_many([]) == {}
     assert store.asked == ["a", ["b", "c", "none"]]
-
-
-@pytest.mark.parametrize("trusted", [False, True])
-def test_none_of_many_asks_for_nothing(make, store, trusted):
-    assert make(tracked=True, trusted=trusted).get_many([]) == {}
-    assert store.asked == []
 
 
 @pytest.mark.parametrize("value", [1, MISSING])
@@ -212,6 +207,7 @@ def test_copies_are_not_used_before_tracking_is_on_and_reads_are_misses(make, st
     near.near.start_tracking = lambda: starts.append(1)
     store.values["k"] = 1
     assert [near.get("k"), near.get("k"), near.get_many(["k"]), near.has("k")] == [1, 1, {"k": 1}, True]
+    assert near.get_many([]) == {}
     assert store.asked == ["k", "k", ["k"], ("has", "k")]
     assert (len(starts), len(near.copies)) == (3, 0)
     assert (near.copies.stats().hits, near.copies.stats().misses) == (0, 3)

@@ -6,12 +6,9 @@ from contextvars import Context
 import pytest
 
 from tests.guests import needs
-from tests.near_cache.stores import TIMEOUT, Calls, Stored, held, near_cache
+from tests.near_cache.stores import Calls, Stored, held, near_cache
 from tests.waiting import PATIENCE, until, until_waiting, waiting
-from wheelcache import Cache
 from wheelcache.core.contract import MISSING
-from wheelcache.near_cache.near_cache import NearCache
-from wheelcache.near_cache.outage_rule import OutageRule
 from wheelcache.runtime.steps import drive
 
 
@@ -31,11 +28,8 @@ def write(calls, value=MISSING):
     Context().run(lambda: drive(calls.near.write(["k"], change)))
 
 
-WRITES = {"deleted": MISSING, "set": "new"}
-
-
 @needs("fill_waits")
-@pytest.mark.parametrize("value", WRITES.values(), ids=WRITES)
+@pytest.mark.parametrize("value", [MISSING, "new"], ids=["deleted", "set"])
 def test_a_write_gives_its_value_to_no_caller_that_waits_since_a_later_write(threads, store, pool, value):
     holder, late = Context(), Context()
     assert holder.run(threads.lease, "k") is MISSING
@@ -76,8 +70,7 @@ LATER = {
 
 @pytest.mark.parametrize("tell", LATER.values(), ids=LATER)
 def test_what_one_caller_computes_is_not_shared_with_a_caller_that_comes_after_a_write(clock, store, pool, tell):
-    ours = Cache(clock=clock, jitter=0)
-    calls = Calls(NearCache(ours, TIMEOUT, OutageRule(store)), store)
+    calls = Calls(near_cache(clock), store)
     loading, release = threading.Event(), threading.Event()
 
     def load_slowly():
@@ -92,4 +85,3 @@ def test_what_one_caller_computes_is_not_shared_with_a_caller_that_comes_after_a
     assert until(lambda: late.done() or waiting() == 1)
     release.set()
     assert (early.result(PATIENCE), late.result(PATIENCE)) == ("old", "new")
-    ours.close()

@@ -90,18 +90,7 @@ def test_the_errors_of_the_stores_own_client_and_of_the_system_are_outages_and_n
     assert outages == [*SYSTEM, *(error for error in ALL if error in CLIENTS[store])]
 
 
-class Client:
-    """The client of a store that is not known, in a package of its own."""
-
-
-Client.__module__ = "someclient.connection"
-
-
-class UnknownStore:
-    pass
-
-
-UnknownStore.__module__ = "site.caches"
+UnknownStore = type("UnknownStore", (), {"__module__": "site.caches"})
 
 
 def test_the_client_of_an_unknown_store_is_found_in_its_attributes_when_a_call_fails():
@@ -109,7 +98,7 @@ def test_the_client_of_an_unknown_store_is_found_in_its_attributes_when_a_call_f
     rule = OutageRule(store)
     error = of_library("someclient.exceptions")
     assert not rule.is_outage(error)
-    store.client = Client()
+    store.client = type("Client", (), {"__module__": "someclient.connection"})()
     assert rule.is_outage(error)
     assert not rule.is_outage(of_library("someclients.exceptions"))
     store.module = types.ModuleType("otherclient.api")

@@ -1,28 +1,15 @@
 """Failed calls of a store are errors of the store, not failed loads, and an outage is one event with start and end."""
 
+from contextlib import nullcontext
+
 import pytest
 
 from tests.guests import needs
-from tests.near_cache.stores import FAIL_SAFE, Down, Store
-from wheelcache import Cache
+from tests.near_cache.stores import CALLS, FAIL_SAFE, Down
 from wheelcache.engine.guests import module_of
-from wheelcache.near_cache.near_cache import NearCache
-from wheelcache.near_cache.outage_rule import OutageRule
 from wheelcache.near_cache.outages import Outages
 from wheelcache.near_cache.store_state import StoreState
 from wheelcache.near_cache.written_timeouts import WrittenTimeouts
-from wheelcache.runtime.steps import drive
-
-
-@pytest.fixture
-def near(clock):
-    return lambda **options: NearCache(Cache("pages", clock=clock, jitter=0), 60.0, OutageRule(Store()), **options)
-
-
-def read(near, store, many):
-    if many:
-        return drive(near.get_many(["a", "b"], store.read_many))
-    return drive(near.get("a", lambda: store.read("a")))
 
 
 def events(cache, kind):
@@ -31,21 +18,19 @@ def events(cache, kind):
 
 
 @needs("watch")
-@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize("call", ["get", "get_many"])
 @pytest.mark.parametrize("options", [{}, FAIL_SAFE], ids=["plain", "fail-safe"])
-def test_a_failed_read_of_the_store_is_an_error_of_the_store_and_no_failed_load(near, options, many):
-    near, store = near(**options), Store()
+def test_a_failed_read_of_the_store_is_an_error_of_the_store_and_no_failed_load(make, store, options, call):
+    near = make(**options)
     store.error = Down("Connection refused by 10.0.0.7")
     for _ in range(2):
-        try:
-            read(near, store, many)
-        except Down:
-            assert not options
-    stats = near.cache.stats()
+        with nullcontext() if options else pytest.raises(Down):
+            CALLS[call](near)
+    stats = near.copies.stats()
     assert (stats.load_failures, stats.store.reads.errors) == (0, 2)
-    assert events(near.cache, "load failed") == []
-    (event,) = events(near.cache, "store failed")
-    assert (event.cache, event.sentence()) == ("pages", "Down: Connection refused by 10.0.0.7 (2 times)")
+    assert events(near.copies, "load failed") == []
+    (event,) = events(near.copies, "store failed")
+    assert (event.cache, event.sentence()) == ("c", "Down: Connection refused by 10.0.0.7 (2 times)")
 
 
 def taken(outages):

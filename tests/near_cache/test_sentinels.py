@@ -1,28 +1,16 @@
 """The question to real Sentinels, with each PING of a tracking connection, whether its server is still the master."""
 
-import time
-
 import cachelib
 import pytest
 from django.core.cache import caches
 
 from tests.near_cache.tiers import TierOnDjango, made_tiers
 from tests.sentinel_site import DOWN_AFTER, PASSWORD, SERVICE, SentinelSite
-from tests.waiting import PATIENCE, THREADS, happens, paused, until
+from tests.waiting import THREADS, until
 from wheelcache.flask_backend import TieredCache
-from wheelcache.near_cache import redis_tracking
 from wheelcache.near_cache.redis_tracking import client_of
 
 pytestmark = pytest.mark.servers
-
-OFTEN = {"interval": 0.1, "timeout": PATIENCE}
-"""The connection is not lost on a busy machine, unless the answer is no."""
-
-
-@pytest.fixture(scope="module")
-def site():
-    with SentinelSite() as site:
-        yield site
 
 
 @pytest.fixture
@@ -30,26 +18,6 @@ def own_site():
     """A site whose master the test may change."""
     with SentinelSite(DOWN_AFTER) as site:
         yield site
-
-
-@pytest.fixture
-def client(site, closed, monkeypatch):
-    monkeypatch.setattr(redis_tracking, "LONGEST_PAUSE", 0.2)
-    client = closed(site.client())
-    client.ping()
-    return client
-
-
-def test_no_invalidation_waits_for_sentinels_that_hang(site, client, track, copies):
-    tracking = track(client, copies, **OFTEN)
-    with paused(*site.sentinels):
-        # No question after this moment is answered.
-        bound = time.monotonic() + OFTEN["interval"] + OFTEN["timeout"]
-        assert not happens(lambda: tracking.trusted_until > bound, 0.5)
-        client.set("a:1", 1)
-        assert copies.are_told(True, b"a:1")
-    assert until(lambda: tracking.trusted_until > bound)
-    assert copies.told == [True, b"a:1"]
 
 
 def tiers_over(kind, site, make):

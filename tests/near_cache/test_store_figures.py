@@ -2,23 +2,10 @@
 
 import pytest
 
-from tests.near_cache.stores import FAIL_SAFE, Down, Store
+from tests.near_cache.stores import FAIL_SAFE, Down
 from tests.waiting import THREADS
 from wheelcache.engine.stats import LOAD_BOUNDS
 from wheelcache.near_cache.store_state import FAILURES
-
-
-class Slow(Store):
-    """A store that answers, and fails, after a while."""
-
-    def __init__(self, clock, seconds, values=()):
-        super().__init__(values)
-        self.clock = clock
-        self.seconds = seconds
-
-    def _ask(self, what, answer):
-        self.clock.advance(self.seconds)
-        return super()._ask(what, answer)
 
 
 def figures(near):
@@ -36,14 +23,16 @@ def bucket(calls):
 
 
 @pytest.mark.parametrize("options", [{}, FAIL_SAFE], ids=["plain", "fail-safe"])
-def test_calls_of_the_store_are_counted_and_timed_and_hits_are_none(make, clock, options):
-    near = make(**options).beside(Slow(clock, 0.25, {"k": 1, "l": 2}))
+def test_calls_of_the_store_are_counted_and_timed_and_hits_are_none(make, store, clock, options):
+    near = make(**options)
+    store.values = {"k": 1, "l": 2}
+    store.before_answer = lambda: clock.advance(0.25)
     for _ in range(3):
         near.get("k")
         near.get_many(["k", "l"])
     near.has("m")
     near.read("k")
-    near.store.seconds = 0.03
+    store.before_answer = lambda: clock.advance(0.03)
     near.set("m", 3)
     near.clear()
     reads, writes = figures(near).reads, figures(near).writes
@@ -52,8 +41,9 @@ def test_calls_of_the_store_are_counted_and_timed_and_hits_are_none(make, clock,
     assert (reads.seconds, writes.seconds) == (pytest.approx(1.0), pytest.approx(0.06, abs=1e-5))
 
 
-def test_each_look_up_without_a_copy_is_a_hit_or_a_miss_of_the_store(make, clock, together):
-    near = make().beside(Store({"k": 1, "l": 2, "n": 4}))
+def test_each_look_up_without_a_copy_is_a_hit_or_a_miss_of_the_store(make, store, together):
+    near = make()
+    store.values = {"k": 1, "l": 2, "n": 4}
     for key in ("k", "k", "m"):
         near.get(key)
     near.get_many(["k", "l", "m"])
@@ -66,11 +56,12 @@ def test_each_look_up_without_a_copy_is_a_hit_or_a_miss_of_the_store(make, clock
     assert stats.hits + stats.store.hits == 4 + THREADS
 
 
-def test_a_stale_answer_in_an_outage_is_answered_by_neither_tier(make, clock):
-    near = make(**FAIL_SAFE).beside(Store({"k": 1}))
+def test_a_stale_answer_in_an_outage_is_answered_by_neither_tier(make, store, clock):
+    near = make(**FAIL_SAFE)
+    store.values["k"] = 1
     near.get("k")
     clock.advance(61)
-    near.store.error = Down()
+    store.error = Down()
     assert near.get("k") == 1
     stats = near.copies.stats()
     assert (stats.hits, stats.stale_hits, stats.misses, stats.store.hits, stats.store.misses) == (0, 1, 1, 1, 0)
@@ -98,7 +89,6 @@ def test_the_figures_tell_whether_writes_are_told_or_why_not(make):
     untold, near = make(), make(tracked=True, trusted=False)
     assert figures(near).trackers == 0
     for each in (untold, near):
-        # Has the store tell, if it does.
         each.get("k")
     assert (figures(untold).trackers, figures(untold).trusted) == (0, 0)
     found = []

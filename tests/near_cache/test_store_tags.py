@@ -63,17 +63,12 @@ class Process:
     def report(self, *tags):
         self.near.invalidated([token_key(tag).encode() for tag in tags])
 
-    def _read(self, key):
-        return self.tags.opened_one(self.store, self.store.get(key), encode=list)
-
-    def _read_many(self, keys):
-        return self.tags.opened(self.store, self.store.get_tokens(keys), encode=list)
-
     def get(self, key):
-        return drive(self.near.get(key, partial(self._read, key)))
+        return drive(self.near.get(key, lambda: self.tags.opened_one(self.store, self.store.get(key), encode=list)))
 
     def get_many(self, key):
-        return drive(self.near.get_many([key], self._read_many)).get(key, MISSING)
+        read = partial(self.tags.opened, self.store, encode=list)
+        return drive(self.near.get_many([key], lambda keys: read(self.store.get_tokens(keys)))).get(key, MISSING)
 
 
 @pytest.fixture
@@ -141,11 +136,11 @@ def test_a_store_that_loses_a_token_causes_misses_and_brings_no_value_back(proce
 def test_two_processes_that_make_a_token_together_use_the_same_one(clock, process, store):
     other = Process(clock, store)
 
-    def pass_moment(number):
+    def set_another(number):
         store.after = Store.after
         other.set("their", [1], "a")
 
-    store.after = pass_moment
+    store.after = set_another
     process.set("our", [2], "a")
     assert [process.get("our"), process.get("their")] == [[2], [1]]
 

@@ -112,27 +112,22 @@ def test_the_interpreter_exits_while_the_thread_tries_to_connect():
     assert (outcome.returncode, outcome.stderr) == (0, "")
 
 
-def sockets():
-    """The numbers of this process's open sockets."""
-    return set(descriptors("socket:"))
-
-
 @pytest.mark.servers
 @pytest.mark.alone
 def test_a_child_of_fork_is_not_trusted_and_leaves_the_parents_connection_alone(shared_redis, track, copies):
     client = shared_redis.client()
     client.ping()
-    others = sockets()
+    others = set(descriptors("socket:"))
     tracking = track(client, copies)
     (before,) = client.client_list(_type="pubsub")
     # The connection, and the pair that wakes its thread.
-    mine = sockets() - others
+    mine = set(descriptors("socket:")) - others
     assert mine
 
     def child():
         assert tracking.trusted_until == -inf
         assert copies.told == [True, False]
-        assert not mine & sockets()
+        assert mine.isdisjoint(descriptors("socket:"))
         tracking.start()
         assert until(lambda: copies.told == [True, False, True])
         client.set("a:child", 1)

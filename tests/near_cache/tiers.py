@@ -18,7 +18,7 @@ from tests.backends.on_flask import OnFlask
 from tests.engines import noted
 from tests.near_cache.noting import noting
 from tests.waiting import until
-from wheelcache.flask_backend import TieredCache, WheelCache
+from wheelcache.flask_backend import TieredCache
 from wheelcache.near_cache.invalidations import redis_client
 
 NotingLocMemCache = noting(LocMemCache)
@@ -66,8 +66,7 @@ class TierOnDjango(Tier, OnDjango):
         location = place.url if "redis" in kind else str(place or name)
         spelled = {option.upper(): value for option, value in {**QUIET, "l2": "behind", **options}.items()}
         if kind == "wheel":
-            quiet = {option.upper(): value for option, value in QUIET.items()}
-            behind = {"BACKEND": WHEEL, "LOCATION": name, "OPTIONS": quiet}
+            behind = {"BACKEND": WHEEL, "LOCATION": name, "OPTIONS": {"JITTER": 0, "FIGURES_DIR": None}}
         configured = {
             "default": {"BACKEND": LOCMEM},
             "behind": {"BACKEND": cls.kinds.get(kind), "LOCATION": location, **(behind or {})},
@@ -111,8 +110,6 @@ class TierOnFlask(Tier, OnFlask):
             )
             cache = flask_caching.Cache(app)
             backend = app.extensions["cache"][cache]
-        elif kind == "wheel":
-            backend = TieredCache(place or WheelCache(**QUIET), **options)
         elif kind == "files":
             backend = TieredCache(cachelib.FileSystemCache(str(place)), **options)
         else:

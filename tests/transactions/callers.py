@@ -12,7 +12,7 @@ from django.core.cache import caches
 from django.core.signals import request_finished
 from django.db import DatabaseError, connection, transaction
 
-from tests.transactions.records import COMMITTED, COMMITTING, READ, SERIAL_BITS, TRANSACTION_BITS, WAYS
+from tests.transactions.records import COMMITTED, COMMITTING, READ, SERIAL_BITS, TRANSACTION_BITS
 
 KEYS = range(6)
 
@@ -56,8 +56,6 @@ class Caller:
         self.transactions = number << TRANSACTION_BITS
         # Of the transaction in progress: its number, its start, and its own last version of each row that it wrote.
         self.transaction, self.since, self.own, self.versions = 0, 0, {}, 0
-        # The version of each row that this caller has loaded during its present call.
-        self.loaded = {}
 
     def work(self, goes_on):
         """Make requests while ``goes_on()`` is true."""
@@ -79,35 +77,27 @@ class Caller:
         if self.chance(0.3):
             time.sleep(self.random.random() * 0.003)
 
-    def key(self):
-        return self.random.choice(KEYS)
-
     # Reads.
 
     def read_rows(self):
         # A few as a rule, and sometimes many, which makes a run of a million reads shorter.
         for _ in range(self.random.choice([1, 2, 4, 200])):
-            self.read(self.key())
+            self.read(self.random.choice(KEYS))
 
     def read(self, key):
         """Read a row in one of several ways."""
-        way = self.random.choice(WAYS)
-        self.loaded.clear()
+        self.is_loaded = False
         own, start = self.own.get(key, 0), time.monotonic_ns()
-        version = getattr(self, f"by_{way}")(key)
-        is_loaded = self.loaded.get(key) == version
-        self.recorder.record(
-            *(READ, self.transaction, key, version, self.since or start, start, time.monotonic_ns(), own),
-            WAYS.index(way) << 1 | is_loaded,
-        )
-        self.reads += not is_loaded
+        version = self.random.choice([self.by_get, self.by_get_or_set])(key)
+        self.recorder.record(READ, self.transaction, key, version, self.since or start, start, time.monotonic_ns(), own)
+        self.reads += not self.is_loaded
 
     def load(self, key):
         """Return the version of a row, as this thread's connection sees it."""
         cursor = connection.cursor()
         cursor.execute("SELECT version FROM row WHERE key = %s", [key])
-        (self.loaded[key],) = cursor.fetchone()
-        return self.loaded[key]
+        self.is_loaded = True
+        return cursor.fetchone()[0]
 
     def by_get(self, key):
         name = names_of(key)[0]
@@ -115,13 +105,10 @@ class Caller:
         if version is None:
             version = self.load(key)
             self.pause()
-            if self.may_set():
+            # Otherwise the last set would win, whatever was deleted since its caller missed the key.
+            if self.setting.late or self.transaction:
                 self.cache.set(name, version, self.ttl(), tags=[tag_of(key)])
         return version
-
-    def may_set(self):
-        # The last set wins, whatever was deleted since its caller missed the key.
-        return self.setting.late or self.transaction
 
     def by_get_or_set(self, key):
         return self.cache.get_or_set(names_of(key)[1], partial(self.load, key), self.ttl(), tags=[tag_of(key)])
@@ -146,7 +133,7 @@ class Caller:
             if self.chance(0.5):
                 connection.cursor().execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             for _ in range(self.random.randint(1, 4)):
-                self.read(self.key())
+                self.read(self.random.choice(KEYS))
                 self.pause()
 
     def write(self):
@@ -169,7 +156,7 @@ class Caller:
             if depth < 2 and self.chance(0.3):
                 self.nested(written, depth + 1)
             elif self.chance(0.4):
-                self.read(self.key())
+                self.read(self.random.choice(KEYS))
             else:
                 self.write_rows(written)
 

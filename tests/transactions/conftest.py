@@ -1,11 +1,11 @@
 """Two caches that follow the transactions of the default database, in memory and in front of another cache."""
 
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 from django.core.cache import caches
-from django.db import connections
+from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.test import override_settings
 
@@ -21,14 +21,42 @@ SETTINGS = {
 }
 
 
+WRITES = {
+    "delete": lambda cache: cache.delete("key"),
+    "delete_many": lambda cache: cache.delete_many(["key"]),
+    "delete_tags": lambda cache: cache.delete_tags("tag"),
+    "clear": lambda cache: cache.clear(),
+    "set": lambda cache: cache.set("key", "new"),
+}
+
+
+class Undone(Exception):
+    """Rolls a block back."""
+
+
+@contextmanager
+def rolled_back(**given):
+    """Run an atomic block that rolls back at its end."""
+    with suppress(Undone), transaction.atomic(**given):
+        yield
+        raise Undone
+
+
 @pytest.fixture(params=["wheel", "host", "tiered"])
 def alias(request):
     return request.param
 
 
 @pytest.fixture
-def cache(alias):
-    with override_settings(CACHES={**SETTINGS, "default": SETTINGS[alias]}):
+def follows():
+    """What the cache follows, as its option says."""
+    return True
+
+
+@pytest.fixture
+def cache(alias, follows):
+    options = {**SETTINGS[alias]["OPTIONS"], "TRANSACTIONS": follows}
+    with override_settings(CACHES={**SETTINGS, "default": {**SETTINGS[alias], "OPTIONS": options}}):
         # The file of a host cache is from before the transactions of the test.
         caches["default"].get("key")
         yield caches["default"]

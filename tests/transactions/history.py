@@ -16,7 +16,7 @@ import threading
 import time
 import traceback
 from contextlib import ExitStack, suppress
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,7 +28,7 @@ from tests.postgresql_server import PostgresqlServer
 from tests.redis_server import RedisServer
 from tests.transactions.callers import Caller
 from tests.transactions.records import Check, Recorder, recorded
-from tests.waiting import PATIENCE, join
+from tests.waiting import join
 
 PROCESSES, THREADS, SEED = 4, 3, 0
 
@@ -113,15 +113,10 @@ class Processes:
         self._start()
 
     def stop(self):
-        """End all processes. Return the number of those that did not end."""
+        """End all processes. Those that do not end are an error."""
         self._goes_on.value = 0
         for process in self._running:
-            process.join(PATIENCE)
-        return sum(process.is_alive() for process in self._running)
-
-    def records(self):
-        for path in self._folder.glob("*.records"):
-            yield from recorded(path)
+            join(process)
 
     def errors(self):
         """Return the traceback of each caller that ended with an error, which is not one of the database."""
@@ -167,8 +162,9 @@ def configure(setting, folder, database, redis):
     django.setup()
 
 
-def run(setting, reads):
-    """Run until about ``reads`` cached values were read. Return the counts, and descriptions of faults."""
+def main():
+    """Run until about so many cached values were read. Print the counts, and the first faults."""
+    setting, reads = CACHES[sys.argv[1]], int(sys.argv[2])
     chosen = random.Random(SEED)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="wheelcache-history-")))
@@ -185,17 +181,11 @@ def run(setting, reads):
                 with suppress(psycopg.OperationalError):
                     chosen.choice(kills)()
         finally:
-            stuck = processes.stop()
+            processes.stop()
         written = server.connect().execute("SELECT key, version, number FROM written").fetchall()
-        check = Check(processes.records(), written, setting.late)
-        counts = {**check.counts, "stuck": stuck, "errors": len(processes.errors())}
-        return counts, [*processes.errors()[:3], *map(str, check.faults[:10])]
-
-
-def main():
-    counts, faults = run(CACHES[sys.argv[1]], int(sys.argv[2]))
-    print(json.dumps(counts))
-    print(*faults, sep="\n", file=sys.stderr)
+        check = Check(chain.from_iterable(map(recorded, folder.glob("*.records"))), written, setting.late)
+        counts = {**check.counts, "reads": processes.reads()}
+        print(json.dumps({**counts, "errors": processes.errors()[:3], "faults": list(map(str, check.faults[:10]))}))
 
 
 if __name__ == "__main__":

@@ -25,17 +25,12 @@ from typing import NamedTuple
 READ, COMMITTING, COMMITTED = range(3)
 """Kinds of records."""
 
-WAYS = ("get", "get_or_set")
-
 PHANTOM, OUTDATED, NOT_OWN = FAULTS = ("phantom", "outdated", "not its own")
-WRONG_LOADS = "wrong loads"
-"""Wrong reads from the database itself, of which there are none unless this check is wrong."""
-
 NEVER = 2**63 - 1
 SERIAL_BITS = 10
 TRANSACTION_BITS = 24
 
-_RECORD = struct.Struct("<9q")
+_RECORD = struct.Struct("<8q")
 
 
 class Record(NamedTuple):
@@ -46,7 +41,6 @@ class Record(NamedTuple):
         start, end: nanoseconds of the machine's monotonic clock.
         since: the start of the transaction, or of the read if there is none.
         own: the version that the transaction itself has written, or 0.
-        way_and_load: twice an index into WAYS; 1 more if the caller itself has loaded the version during the call.
     """
 
     kind: int
@@ -57,7 +51,6 @@ class Record(NamedTuple):
     start: int
     end: int
     own: int
-    way_and_load: int
 
 
 class Recorder:
@@ -71,7 +64,7 @@ class Recorder:
         os.write(self._file, _RECORD.pack(*fields))
 
     def ended(self, kind, transaction):
-        self.record(kind, transaction, 0, 0, 0, 0, time.monotonic_ns(), 0, 0)
+        self.record(kind, transaction, 0, 0, 0, 0, time.monotonic_ns(), 0)
 
 
 def recorded(path):
@@ -91,8 +84,8 @@ class Check:
         late: a read is not outdated until this many seconds after the end of the newer write.
 
     Attributes:
-        counts: the number of reads, and of each fault.
-        faults: a tuple (fault, way, read) for each wrong read.
+        counts: the number of each fault.
+        faults: a tuple (fault, read) for each wrong read.
     """
 
     def __init__(self, records, committed, late):
@@ -106,14 +99,12 @@ class Check:
                 self._times[record.kind][record.transaction] = record.end
         self._orders = {(key, version): order for key, version, order in committed}
         self._ends = self._earliest_ends(committed)
-        self.counts = Counter(dict.fromkeys((*FAULTS, WRONG_LOADS), 0))
+        self.counts = Counter(dict.fromkeys(FAULTS, 0))
         self.faults = []
         for read in reads:
-            fault, is_loaded = self._fault(read), read.way_and_load & 1
-            self.counts["loads" if is_loaded else "reads"] += 1
-            if fault is not None:
-                self.counts[WRONG_LOADS if is_loaded else fault] += 1
-                self.faults.append((fault, WAYS[read.way_and_load >> 1], read))
+            if fault := self._fault(read):
+                self.counts[fault] += 1
+                self.faults.append((fault, read))
 
     def _earliest_ends(self, committed):
         """Return for each key and order the earliest end of a block whose write has a higher order."""

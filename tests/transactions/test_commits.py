@@ -8,11 +8,15 @@ import pytest
 from django.core.cache.backends.locmem import LocMemCache
 from django.db import OperationalError, connection, transaction
 
+from tests.transactions import conftest
 from tests.waiting import PATIENCE, join, start
 from wheelcache.django_backend import memoize
 from wheelcache.engine.in_memory import InMemory
 from wheelcache.host_cache.host_core import lane_of
 from wheelcache.near_cache.near_copies import NearCopies
+
+# Not of every cache that may be behind.
+WRITES = {**conftest.WRITES, "delete_pattern": lambda cache: cache.delete_pattern("k*")}
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -28,15 +32,28 @@ def test_the_first_call_for_a_memoized_function_may_be_within_a_transaction(cach
         return value
 
     with transaction.atomic():
-        if invalidate == "cache_delete":
-            memoized.cache_delete(1)
-        else:
-            memoized.cache_clear()
+        getattr(memoized, invalidate)(*([1] if invalidate == "cache_delete" else []))
         assert others(memoized, 1) == others(memoized, 2) == "old"
         # Committed with the end of the block.
         value = "new"
     assert (memoized(1), memoized(2)) == ("new", "old" if invalidate == "cache_delete" else "new")
     assert calls == ([1, 2, 1] if invalidate == "cache_delete" else [1, 2, 1, 2])
+
+
+@pytest.mark.parametrize("alias", ["tiered"])
+def test_cache_delete_in_a_block_whose_snapshot_hides_the_version_of_the_function_clears_it(cache, monkeypatch):
+    numbers = count()
+
+    @memoize(60)
+    def memoized(argument):
+        return next(numbers)
+
+    assert memoized(1) == 0
+    with transaction.atomic(), monkeypatch.context() as hidden:
+        hidden.setattr(LocMemCache, "get", lambda self, key, default=None, version=None: default)
+        hidden.setattr(LocMemCache, "add", lambda *args, **given: False)
+        memoized.cache_delete(1)
+    assert [memoized(1), memoized(1)] == [1, 1]
 
 
 @pytest.mark.parametrize("first", ["set", "get_or_set"])
@@ -65,13 +82,8 @@ def test_a_value_that_replaces_another_in_a_block_keeps_its_tags(cache):
 
 @pytest.mark.parametrize("alias", ["tiered"])
 def test_values_are_shared_in_the_opposite_order_so_that_a_page_comes_before_its_list_of_headers(cache, monkeypatch):
-    shared, set_in_store = [], LocMemCache.set
-
-    def note(self, key, *args, **given):
-        shared.append(key)
-        set_in_store(self, key, *args, **given)
-
-    monkeypatch.setattr(LocMemCache, "set", note)
+    shared = []
+    monkeypatch.setattr(LocMemCache, "set", lambda self, key, *args, **given: shared.append(key))
     with transaction.atomic():
         cache.set("headers", [])
         cache.set("page", "page")
@@ -148,7 +160,7 @@ def test_deletes_are_applied_if_the_outcome_of_a_commit_by_hand_is_unknown(cache
 
 @contextmanager
 def during_commit(call):
-    """Call ``call`` during the commit in this block: after the first invalidation, and before the database commits."""
+    """Call ``call`` during the commit of this block: after the first invalidation, and before the database commits."""
     commit = connection._commit
 
     def commit_after_call():
@@ -157,17 +169,8 @@ def during_commit(call):
         commit()
 
     connection._commit = commit_after_call
-    yield
-
-
-WRITES = {
-    "delete": lambda cache: cache.delete("key"),
-    "delete_many": lambda cache: cache.delete_many(["key"]),
-    "delete_tags": lambda cache: cache.delete_tags("tag"),
-    "delete_pattern": lambda cache: cache.delete_pattern("k*"),
-    "clear": lambda cache: cache.clear(),
-    "set": lambda cache: cache.set("key", "new"),
-}
+    with transaction.atomic():
+        yield
 
 
 def in_block(write, cache):
@@ -182,7 +185,7 @@ def in_block(write, cache):
 @pytest.mark.parametrize("alias", ["wheel", "host"])
 def test_a_write_during_a_commit_outdates_the_values_of_the_block(cache, others, on_disk, own, write, is_block):
     arguments = (in_block, write, cache) if is_block else (write, cache)
-    with during_commit(lambda: others(*arguments)), transaction.atomic():
+    with during_commit(lambda: others(*arguments)):
         own(cache)
         cache.set("key", "old", tags=["tag"])
     assert cache.get("key") != "old"
@@ -204,7 +207,7 @@ def test_no_value_from_before_a_commit_is_kept_if_another_commit_ends_meanwhile(
         loads.append(start(cache.get_or_set, "key", load))
         assert is_loading.wait(PATIENCE)
 
-    with during_commit(commit_another_and_begin_to_load), transaction.atomic():
+    with during_commit(commit_another_and_begin_to_load):
         WRITES[own](cache)
     is_committed.set()
     join(*loads)

@@ -1,51 +1,32 @@
 """A process that is killed by SIGKILL during its COMMIT, after the first of its two invalidations."""
 
-import json
+import multiprocessing
 import os
-from contextlib import contextmanager
+import signal
 
 import pytest
 from django.core.cache import caches
 from django.core.signals import request_finished
-from django.db import connection
+from django.db import connection, connections, transaction
 from django.test import override_settings
 
-from tests.scripts import start
+from tests.runtime.forks import fork
 from tests.transactions.conftest import FOLLOWS, HOST, TIERED
+from tests.waiting import PATIENCE
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("on_disk")]
 
-COMMITTER = """
-import json, os, signal, sys
-import django
-from django.conf import settings
 
-database, caches_of_the_test, invalidate = json.loads(sys.argv[1])
-settings.configure(
-    DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": database}}, CACHES=caches_of_the_test
-)
-django.setup()
-
-from django.core.cache import caches
-from django.db import connection, transaction
-
-cache = caches["default"]
-commit = connection._commit
-
-def commit_after_the_others():
-    print("committing", flush=True)
-    sys.stdin.readline()
-    commit()
-    os.kill(os.getpid(), signal.SIGKILL)
-
-connection._commit = commit_after_the_others
-with transaction.atomic():
-    connection.cursor().execute("UPDATE row SET value = 'new'")
-    if invalidate == "tag":
-        cache.delete_tags("tag")
-    else:
-        cache.delete("key")
-"""
+@pytest.fixture
+def cache(alias, tmp_path, monkeypatch):
+    # Otherwise each process of a test run has entries of its own.
+    monkeypatch.setattr("wheelcache.host_cache.django_host.test_process", lambda **given: "")
+    host = {"BACKEND": HOST, "LOCATION": str(tmp_path / "host"), "OPTIONS": FOLLOWS}
+    tiered = {"BACKEND": TIERED, "OPTIONS": {"L2": "store", **FOLLOWS}}
+    store = {"BACKEND": "django.core.cache.backends.filebased.FileBasedCache", "LOCATION": str(tmp_path / "store")}
+    with override_settings(CACHES={"default": host if alias == "host" else tiered, "store": store}):
+        yield caches["default"]
+        caches["default"].clear()
 
 
 def read_row():
@@ -63,73 +44,50 @@ def get_and_set(cache):
     return value
 
 
-READS = {
-    "get and set": get_and_set,
-    "get_or_set": lambda cache: cache.get_or_set("key", read_row, tags=["tag"]),
-}
+def get_or_set(cache):
+    return cache.get_or_set("key", read_row, tags=["tag"])
 
 
 @pytest.fixture
-def row(on_disk):
-    with connection.cursor() as cursor:
-        cursor.execute("CREATE TABLE row (value text)")
-        cursor.execute("INSERT INTO row VALUES ('old')")
+def committing(cache, in_thread):
+    """Let another process begin a COMMIT that invalidates by this call. Return a function by which it ends and dies."""
+    begun, may_end = (multiprocessing.get_context("fork").Event() for _ in range(2))
+    copied = connection.copy()
+    copied.inc_thread_sharing()
 
+    def work(call, argument):
+        connections["default"] = copied
+        commit = connection._commit
 
-@pytest.fixture
-def settings_of_caches(request, alias, tmp_path, monkeypatch):
-    if alias == "host":
-        # Otherwise each process of a test run has entries of its own.
-        monkeypatch.setattr("wheelcache.host_cache.django_host.test_process", lambda **given: "")
-        return {"default": {"BACKEND": HOST, "LOCATION": str(tmp_path / "host"), "OPTIONS": FOLLOWS}}
-    store = {"BACKEND": "django.core.cache.backends.filebased.FileBasedCache", "LOCATION": str(tmp_path / "store")}
-    if alias == "redis":
-        url = request.getfixturevalue("empty_redis").url
-        store = {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": url}
-    return {"default": {"BACKEND": TIERED, "OPTIONS": {"L2": "store", **FOLLOWS}}, "store": store}
+        def commit_after_the_others():
+            begun.set()
+            assert may_end.wait(PATIENCE)
+            commit()
+            os.kill(os.getpid(), signal.SIGKILL)
 
+        connection._commit = commit_after_the_others
+        with transaction.atomic():
+            connection.cursor().execute("UPDATE row SET value = 'new'")
+            getattr(caches["default"], call)(argument)
 
-ALIASES = ["store", "host", pytest.param("redis", marks=pytest.mark.servers)]
-
-
-@pytest.fixture
-def commit(cache, settings_of_caches, row):
-    """Let another process begin a COMMIT that invalidates what the test reads. ``kill()`` lets it commit and die."""
-
-    @contextmanager
-    def begin(invalidate):
-        database = str(connection.settings_dict["NAME"])
-        given = json.dumps([database, settings_of_caches, invalidate])
-        with start(COMMITTER, given, env={**os.environ, "PYTEST_XDIST_WORKER": ""}) as process:
-
-            def kill():
-                process.stdin.write("\n")
-                process.stdin.flush()
-                process.wait()
-
-            try:
-                assert process.stdout.readline() == "committing\n", process.stderr.read()
-                yield kill
-            finally:
-                process.kill()
+    def begin(*call):
+        forked = in_thread(fork, lambda: work(*call))
+        assert begun.wait(PATIENCE)
+        return lambda: may_end.set() or forked.result(PATIENCE)
 
     return begin
 
 
-@pytest.fixture
-def cache(settings_of_caches):
-    with override_settings(CACHES=settings_of_caches):
-        yield caches["default"]
-        caches["default"].clear()
-
-
 @pytest.mark.pairs
-@pytest.mark.parametrize("alias", ALIASES)
-@pytest.mark.parametrize("read", READS.values(), ids=READS)
-@pytest.mark.parametrize("invalidate", ["key", "tag"])
-def test_no_value_from_before_a_commit_is_kept_if_its_process_is_killed(cache, commit, read, invalidate):
+@pytest.mark.parametrize("alias", ["store", "host"])
+@pytest.mark.parametrize("read", [get_and_set, get_or_set])
+@pytest.mark.parametrize("call", [("delete", "key"), ("delete_tags", "tag")])
+def test_no_value_from_before_a_commit_is_kept_if_its_process_is_killed(cache, committing, read, call):
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE row (value text)")
+        cursor.execute("INSERT INTO row VALUES ('old')")
     assert read(cache) == "old"
-    with commit(invalidate) as kill:
-        assert read(cache) == "old"
-        kill()
-        assert read(cache) == "new"
+    end = committing(*call)
+    assert read(cache) == "old"
+    assert end() is False
+    assert read(cache) == "new"

@@ -1,19 +1,11 @@
 """A cache that follows the transactions of several databases, which are open at the same time."""
 
-from contextlib import suppress
-
 import pytest
-from django.core.cache import caches
 from django.db import connections, transaction
-from django.test import override_settings
 
-from tests.transactions.conftest import SETTINGS
+from tests.transactions.conftest import rolled_back
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-class Undone(Exception):
-    """Rolls a block back."""
 
 
 @pytest.fixture
@@ -31,40 +23,30 @@ def other(transactional_db, on_disk, tmp_path, settings):
 
 
 @pytest.fixture
-def cache(other, alias):
-    """A cache that follows both databases."""
-    settings = SETTINGS[alias]
-    settings = {**settings, "OPTIONS": {**settings["OPTIONS"], "TRANSACTIONS": ["default", other]}}
-    with override_settings(CACHES={**SETTINGS, "default": settings}):
-        caches["default"].get("key")
-        yield caches["default"]
-        caches["store"].clear()
-        caches["default"].clear()
+def follows(other):
+    return ["default", other]
 
 
 @pytest.mark.parametrize("is_committed", [True, False])
 @pytest.mark.parametrize(("outer", "inner"), [("default", "other"), ("other", "default")])
 def test_a_delete_is_applied_if_one_of_the_open_transactions_commits(cache, others, outer, inner, is_committed):
     cache.set("key", "old")
-    with suppress(Undone), transaction.atomic(using=outer):
+    ends = (transaction.atomic, rolled_back) if is_committed else (rolled_back, transaction.atomic)
+    with ends[1](using=outer):
         cache.set("of-the-outer", 1)
-        with suppress(Undone), transaction.atomic(using=inner):
+        with ends[0](using=inner):
             cache.delete("key")
             cache.set("of-the-inner", 1)
-            if not is_committed:
-                raise Undone
         assert others(cache.get, "key") == (None if is_committed else "old")
         assert cache.get_many(["key", "of-the-outer"]) == ({"of-the-outer": 1} if is_committed else {})
-        if is_committed:
-            raise Undone
     assert cache.get_many(["key", "of-the-outer", "of-the-inner"]) == {}
 
 
 def test_a_rollback_of_an_inner_transaction_without_values_drops_those_of_the_outer_one(other, cache):
     with transaction.atomic():
         cache.set("key", "perhaps of the inner one")
-        with suppress(Undone), transaction.atomic(using=other):
-            raise Undone
+        with rolled_back(using=other):
+            pass
         assert cache.get("key") is None
 
 
@@ -109,10 +91,9 @@ def test_a_value_of_an_inner_transaction_is_not_shared_if_others_wrote_the_key(o
 def test_a_delete_in_a_savepoint_that_rolls_back_is_applied_if_another_database_commits(other, cache, database):
     cache.set("key", "old")
     with transaction.atomic(), transaction.atomic(using=other):
-        with suppress(Undone), transaction.atomic(using=database):
+        with rolled_back(using=database):
             cache.delete("key")
             cache.set("new", 1)
-            raise Undone
         assert cache.get_many(["key", "new"]) == {}
     assert cache.get_many(["key", "new"]) == {}
 

@@ -104,13 +104,10 @@ def test_a_wrong_option_is_an_error_at_the_start_that_names_it(given, message):
 
 
 @pytest.mark.parametrize(("options", "ids"), [({}, ["wheelcache.I002"]), ({"TRANSACTIONS": False}, []), (FOLLOWS, [])])
-def test_check_recommends_the_option_with_atomic_requests(settings, options, ids):
-    settings.DATABASES["default"]["ATOMIC_REQUESTS"] = True
-    try:
-        with override_settings(CACHES={"default": {"BACKEND": WHEEL, "LOCATION": "checked", "OPTIONS": options}}):
-            assert [each.id for each in run_checks(tags=["caches"]) if "ATOMIC" in each.msg] == ids
-    finally:
-        settings.DATABASES["default"]["ATOMIC_REQUESTS"] = False
+def test_check_recommends_the_option_with_atomic_requests(settings, monkeypatch, options, ids):
+    monkeypatch.setitem(settings.DATABASES["default"], "ATOMIC_REQUESTS", True)
+    settings.CACHES = {"default": {"BACKEND": WHEEL, "LOCATION": "checked", "OPTIONS": options}}
+    assert [each.id for each in run_checks(tags=["caches"]) if "ATOMIC" in each.msg] == ids
 
 
 BOUNDS = [({"MAX_ENTRIES": 10}, 10, 10), ({"MAX_BYTES": 20_000}, 10, 19)]

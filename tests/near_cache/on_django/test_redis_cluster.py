@@ -3,6 +3,8 @@
 Django's contract is tested in ``tests/conformance``, and both levels together in ``tests/backends``.
 """
 
+from functools import partial
+
 import pytest
 from django.core.cache import caches
 from django.core.exceptions import ImproperlyConfigured
@@ -36,7 +38,6 @@ def keys_of(cluster):
     return [len(node.ask("KEYS", "*")) for node in cluster.nodes]
 
 
-@pytest.mark.servers
 def test_keys_of_all_nodes_are_written_read_and_deleted_together(cluster):
     cache = caches["behind"]
     assert cache.set_many(KEYS, 100) == []
@@ -45,25 +46,13 @@ def test_keys_of_all_nodes_are_written_read_and_deleted_together(cluster):
     assert cache.delete_many(KEYS) is None
     assert keys_of(cluster) == [0, 0, 0]
     assert cache.get_many([]) == {}
-
-
-DELETES = {
-    "timeout 0": lambda cache: cache.set_many(KEYS, 0),
-    "timeout -1": lambda cache: cache.set_many(KEYS, -1),
-    "clear": lambda cache: cache.clear(),
-}
-
-
-@pytest.mark.parametrize("delete", DELETES.values(), ids=DELETES)
-@pytest.mark.servers
-def test_a_timeout_that_is_over_and_a_clear_empty_all_nodes(cluster, delete):
-    caches["behind"].set_many(KEYS)
-    delete(caches["behind"])
-    assert keys_of(cluster) == [0, 0, 0]
+    for delete in (partial(cache.set_many, KEYS, 0), partial(cache.set_many, KEYS, -1), cache.clear):
+        cache.set_many(KEYS)
+        delete()
+        assert keys_of(cluster) == [0, 0, 0]
 
 
 @pytest.mark.parametrize("as_list", [False, True], ids=["a string", "a list"])
-@pytest.mark.servers
 def test_a_node_that_is_not_there_is_skipped(empty_cluster, as_list):
     urls = ["redis://127.0.0.1:1", *empty_cluster.url.split(",")]
     with over(urls if as_list else ",".join(urls), socket_timeout=1):
@@ -71,12 +60,10 @@ def test_a_node_that_is_not_there_is_skipped(empty_cluster, as_list):
         assert caches["behind"].get("k") == 1
 
 
-@pytest.mark.servers
 def test_the_threads_of_a_process_share_a_client(cluster, together):
     assert len(set(map(id, together(lambda _: caches["behind"]._cache.get_cluster())))) == 1
 
 
-@pytest.mark.servers
 def test_the_child_of_a_fork_has_a_client_of_its_own(cluster):
     cache = caches["behind"]
     cache.set("k", 1)

@@ -40,11 +40,6 @@ def site(request, tmp_path):
 
 
 @pytest.fixture
-def app(site):
-    return site["app"]
-
-
-@pytest.fixture
 def db(site):
     return site["db"]
 
@@ -55,12 +50,12 @@ def cache(site):
 
 
 @pytest.fixture
-def others(app):
+def others(site):
     """Call a function as another visitor does, in another thread: ``others(cache.get, "key")``."""
 
     def in_thread(function, *args, **kwargs):
         def call():
-            with app.app_context():
+            with site["app"].app_context():
                 return function(*args, **kwargs)
 
         with ThreadPoolExecutor(1) as pool:
@@ -73,15 +68,7 @@ def begin(db):
     db.session.execute(text("SELECT 1"))
 
 
-def roll_back(db):
-    db.session.rollback()
-
-
-def remove(db):
-    db.session.remove()
-
-
-@pytest.mark.parametrize("end", [roll_back, remove])
+@pytest.mark.parametrize("end", ["rollback", "remove"])
 def test_nothing_remains_of_a_transaction_that_was_rolled_back(db, cache, others, end):
     cache.set("old", 1)
     begin(db)
@@ -89,7 +76,7 @@ def test_nothing_remains_of_a_transaction_that_was_rolled_back(db, cache, others
     cache.delete("old")
     assert cache.get_many("key", "other", "old") == [1, 2, None]
     assert others(cache.get_many, "key", "other", "old") == [None, None, 1]
-    end(db)
+    getattr(db.session, end)()
     for look_up in cache.get_many, lambda *keys: others(cache.get_many, *keys):
         assert look_up("key", "other", "old") == [None, None, 1]
 
@@ -120,11 +107,11 @@ def test_a_value_that_is_computed_in_a_transaction_is_shared_at_its_commit(db, c
     begin(db)
     assert compute("a") == compute("a") == 0
     assert others(compute, "a") == 1
-    roll_back(db)
+    db.session.rollback()
     begin(db)
     cache.delete_memoized(compute)
     assert compute("a") == compute("a") == 2
-    roll_back(db)
+    db.session.rollback()
     assert compute("a") == others(compute, "a") == 1
     begin(db)
     cache.delete_memoized(compute)
