@@ -14,6 +14,7 @@ from django.test import override_settings
 
 from tests.backends.adapter import QUIET, names
 from tests.django_backend.conftest import LOCMEM
+from tests.engines import engine, noted
 from tests.guests import has, needs
 from tests.waiting import PATIENCE, THREADS, auntil_waiting, until_waiting
 from wheelcache import flask_backend
@@ -41,6 +42,9 @@ class DjangoSite:
         """Return ``function`` for any thread."""
         return function
 
+    def engine(self):
+        return engine(caches["default"])
+
     def delete(self, memoized, *args):
         memoized.cache_delete(*args)
 
@@ -64,6 +68,8 @@ class FlaskSite:
         self.memoize = cache.memoize
         self.delete = self.clear = self.anywhere(cache.delete_memoized)
         self.delete_tags = self.anywhere(cache.delete_tags)
+        made = noted(cache.cache)
+        self.engine = lambda: engine(made)
 
     def anywhere(self, function):
         def in_context(*args):
@@ -258,6 +264,7 @@ def test_a_value_is_computed_once_for_all_callers_that_miss_it_together(site, in
     # No two callers share an object.
     assert len(set(map(id, values))) == THREADS
     assert computed == ["a"]
+    assert site.engine().stats().loads == 1
 
 
 def calls_with(in_thread, memoize, delete):
@@ -340,6 +347,7 @@ def test_tasks_that_miss_a_value_together_share_its_computation(site):
 
     assert asyncio.run(main()) == [["a"]] * 8
     assert computed == ["a"]
+    assert site.engine().stats().loads == 1
 
 
 # Tags.
