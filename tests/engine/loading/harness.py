@@ -7,7 +7,7 @@ from contextvars import copy_context
 from tests.runtime.background import is_idle, until_tasks_end
 from tests.waiting import PATIENCE, until
 from wheelcache.engine.entry_writer import EntryWriter
-from wheelcache.engine.turns import Is, Turns
+from wheelcache.engine.turns import Turns
 
 
 class Held:
@@ -128,7 +128,7 @@ class Moments:
 
     def patch(self, monkeypatch):
         """For caches that are made from now on."""
-        make, lead, begin, store = Turns.__init__, Turns.lead, Turns.begin, EntryWriter.store
+        make, lead, store = Turns.__init__, Turns.lead, EntryWriter.store
 
         def make_noted(turns, core, watch, *args):
             def noted_watch(*args):
@@ -143,12 +143,6 @@ class Moments:
                 self.after_claim()
             return leads
 
-        def noted_begin(*args, **kwargs):
-            state = begin(*args, **kwargs)
-            if state is Is.LEADS:
-                self.after_claim()
-            return state
-
         def noted_store(*args):
             outcome = store(*args)
             self.after_set()
@@ -156,5 +150,4 @@ class Moments:
 
         monkeypatch.setattr(Turns, "__init__", make_noted)
         monkeypatch.setattr(Turns, "lead", noted_lead)
-        monkeypatch.setattr(Turns, "begin", noted_begin)
         monkeypatch.setattr(EntryWriter, "store", noted_store)
