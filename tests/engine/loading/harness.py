@@ -73,14 +73,13 @@ def unreached(*args):
 class InThreads:
     """Runs ``get_or_load``, whose background work runs in threads."""
 
+    held = Held
+
     def __init__(self, cache):
         self.cache = cache
 
     def get_or_load(self, *args, **policy):
         return self.cache.get_or_load(*args, **policy)
-
-    def held(self, value=None):
-        return Held(value)
 
     def settle(self):
         """Wait until no value is being loaded or refreshed."""
