@@ -31,13 +31,13 @@ def kinds(*names):
 
 
 @pytest.fixture
-def make_in_mode(over):
+def make_in_mode(request):
     def make(name, mode):
         if "near_cache" not in mode:
             return WITH_ASYNC[name].make(**MODES[mode])
         from tests.near_cache import tiers
 
-        return over(tiers.WITH_ASYNC[name], **MODES[mode])
+        return request.getfixturevalue("over")(tiers.WITH_ASYNC[name], **MODES[mode])
 
     return make
 
