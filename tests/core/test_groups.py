@@ -72,7 +72,7 @@ def test_each_event_counts_in_the_group_of_its_key_or_entry_as_long_as_that_has_
     core.after_fork(in_child=True)
     assert core.groups() == []
     assert core.find("a:2") == 2
-    assert events(core)["view"] == (1, 0, 0, 0, 0, 0, 0)
+    assert events(core) == {"": (0,) * 7, "view": (1, 0, 0, 0, 0, 0, 0)}
 
 
 class Named(NamedTuple):
