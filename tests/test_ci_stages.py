@@ -52,7 +52,7 @@ def test_the_sanitized_tests_import_only_files_that_their_stage_depends_on():
         for name in re.findall(r"^from ((?:tests|benchmarks)\.[\w.]+) import", text, re.MULTILINE)
     }
     imported = {name.replace(".", "/") + ".py" for name in names}
-    assert "tests/waiting.py" in imported
+    assert "tests/memory.py" in imported
     assert [path for path in imported if "sanitize" not in stages.stages_for([path])] == []
 
 

@@ -14,6 +14,7 @@ from django.test import override_settings
 
 from tests.backends.adapter import QUIET, names
 from tests.django_backend.conftest import LOCMEM
+from tests.engines import engine, noted
 from tests.guests import has, needs
 from tests.waiting import PATIENCE, THREADS, auntil_waiting, until_waiting
 from wheelcache import flask_backend
@@ -41,6 +42,9 @@ class DjangoSite:
         """Return ``function`` for any thread."""
         return function
 
+    def engine(self):
+        return engine(caches["default"])
+
     def delete(self, memoized, *args):
         memoized.cache_delete(*args)
 
@@ -64,6 +68,8 @@ class FlaskSite:
         self.memoize = cache.memoize
         self.delete = self.clear = self.anywhere(cache.delete_memoized)
         self.delete_tags = self.anywhere(cache.delete_tags)
+        made = noted(cache.cache)
+        self.engine = lambda: engine(made)
 
     def anywhere(self, function):
         def in_context(*args):
@@ -234,54 +240,39 @@ def test_flask_refuses_an_address_where_machines_share_values(site, argument):
 # Loading.
 
 
-def calls_together(site, in_thread, compute):
-    """Return the futures of ``THREADS`` calls of a memoized function, which computes when all others wait."""
-
-    @site.memoize(60)
-    def load(key):
-        until_waiting(THREADS - 1)
-        return compute(key)
-
-    return [in_thread(site.anywhere(load), "a") for _ in range(THREADS)]
-
-
 @on(SHARING)
 def test_a_value_is_computed_once_for_all_callers_that_miss_it_together(site, in_thread):
     computed = []
 
-    def compute(key):
+    @site.memoize(60)
+    def load(key):
+        # All others wait.
+        until_waiting(THREADS - 1)
         computed.append(key)
         return [key]
 
-    values = [call.result(PATIENCE) for call in calls_together(site, in_thread, compute)]
+    calls = [in_thread(site.anywhere(load), "a") for _ in range(THREADS)]
+    values = [call.result(PATIENCE) for call in calls]
     assert values == [["a"]] * THREADS
     # No two callers share an object.
     assert len(set(map(id, values))) == THREADS
     assert computed == ["a"]
+    assert site.engine().stats().loads == 1
 
 
-def calls_with(in_thread, memoize, delete):
-    """Call a function of which ``delete(function)`` runs while its first value is computed."""
-    numbers = count()
+@on(SHARING)
+@pytest.mark.parametrize("args", [(), ("a",)], ids=["all", "one"])
+def test_a_deletion_reaches_a_value_that_is_being_computed(site, in_thread, args):
+    numbers, delete = count(), site.delete if args else site.clear
 
-    @memoize(60)
+    @site.memoize(60)
     def load(key):
         number = next(numbers)
         if not number:
-            in_thread(delete, load).result(PATIENCE)
+            in_thread(delete, load, *args).result(PATIENCE)
         return number
 
-    return [load("a"), load("a"), load("a")]
-
-
-@on(SHARING)
-def test_the_deletion_of_all_values_reaches_one_that_is_being_computed(site, in_thread):
-    assert calls_with(in_thread, site.memoize, site.clear) == [0, 1, 1]
-
-
-@on(SHARING)
-def test_the_deletion_of_one_value_reaches_it_while_it_is_being_computed(site, in_thread):
-    assert calls_with(in_thread, site.memoize, lambda load: site.delete(load, "a")) == [0, 1, 1]
+    assert [load("a") for _ in range(3)] == [0, 1, 1]
 
 
 def test_async_functions_are_awaited(site):
@@ -340,6 +331,7 @@ def test_tasks_that_miss_a_value_together_share_its_computation(site):
 
     assert asyncio.run(main()) == [["a"]] * 8
     assert computed == ["a"]
+    assert site.engine().stats().loads == 1
 
 
 # Tags.

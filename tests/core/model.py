@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from math import floor, inf
 from types import SimpleNamespace
 
-from tests.core.adaptive_model import AdaptiveModel
 from wheelcache.core.contract import (
     CHANGED,
     KEEP_TTL,
@@ -35,11 +34,10 @@ class Model:
 
     Attributes:
         left: every removal that was reported, as (key, value, cause), in order.
-        adaptive: the adaptive policy; None with LRU.
         remembers: whether the causes for which keys left are known, as in the compiled core.
     """
 
-    def __init__(self, max_entries=None, max_weight=None, trust=None, policy="lru", seed=0, remembers=True):
+    def __init__(self, max_entries=None, max_weight=None, trust=None, remembers=True):
         self.max_entries = max_entries or inf
         self.max_weight = inf if max_weight is None else max_weight
         self.trust = trust
@@ -53,7 +51,6 @@ class Model:
         self.remembers = remembers
         self.watches = []
         self.completed = []
-        self.adaptive = None if policy == "lru" else AdaptiveModel(self.max_entries, self.max_weight, seed)
         self.tags = {}
         # The order of drops and the begins of watches.
         self.events = 0
@@ -95,23 +92,12 @@ class Model:
     def weight(self):
         return sum(each.weight for each in self.entries)
 
-    def use(self, entry, is_hit=False):
-        if self.adaptive is None:
-            self.entries.remove(entry)
-            self.entries.append(entry)
-        elif is_hit:
-            self.adaptive.hit(entry.key, self.now, entry.fresh_until)
-        else:
-            self.adaptive.order.use(entry.key)
-        self.put_in_order()
+    def use(self, entry):
+        self.entries.remove(entry)
+        self.entries.append(entry)
 
-    def put_in_order(self):
-        if self.adaptive is not None:
-            self.entries.sort(key=lambda entry: self.adaptive.order.keys.index(entry.key))
-
-    def evict_one(self, excess=0):
-        key = self.entries[0].key if self.adaptive is None else self.adaptive.order.victim(excess)
-        self.remove(self.entry(key), EVICTED)
+    def evict_one(self):
+        self.remove(self.entries[0], EVICTED)
 
     def leave(self, key, value, fresh_until, cause):
         cause = EXPIRED if fresh_until <= self.now else cause
@@ -129,8 +115,6 @@ class Model:
         else:
             cause_of_miss = MissCause.NOT_STORED if cause is REPLACED else MissCause(cause.value)
         self.gone[entry.key] = cause_of_miss
-        if self.adaptive is not None:
-            self.adaptive.removed(entry.key, cause not in (EVICTED, EXPIRED) and entry.fresh_until > self.now)
         self.leave(entry.key, entry.value, entry.fresh_until, cause)
 
     def find(self, key, default=None):
@@ -138,7 +122,7 @@ class Model:
         if entry is None:
             return default
         self.hits += 1
-        self.use(entry, is_hit=True)
+        self.use(entry)
         return entry.value
 
     @property
@@ -200,13 +184,9 @@ class Model:
         trust = self.shown() if watch is None else watch.trust
         times = {"fresh_until": fresh_until, "expires_at": expires_at}
         self.entries.append(SimpleNamespace(key=key, value=value, **times, weight=weight, trust=trust, tags=held))
-        if self.adaptive is not None:
-            was_fresh = entry is not None and entry.fresh_until > self.now
-            self.adaptive.stored(key, self.now, fresh_until, weight, was_fresh, mode in (ABSENT, SAME))
-            self.put_in_order()
         self.puts += 1
         while self.weight > self.max_weight:
-            self.evict_one(self.weight - self.max_weight)
+            self.evict_one()
         return STORED
 
     def watch(self, key, wants_value):
@@ -243,8 +223,6 @@ class Model:
             for each in self.watches:
                 if each.key == key and each.is_open:
                     each.broken = True
-            if entry is None and self.adaptive is not None:
-                self.adaptive.deleted(key)
         if entry is None:
             return default
         self.remove(entry, DELETED)
@@ -278,7 +256,5 @@ class Model:
         self.counts[CLEARED] += detached
         self.gone.update((each.key, MissCause.CLEARED) for each in self.entries)
         self.entries = []
-        if self.adaptive is not None:
-            self.adaptive.clear()
         self.tags = {}
         return detached

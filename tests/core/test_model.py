@@ -52,20 +52,12 @@ class CoreAgainstModel(RuleBasedStateMachine):
         walks=st.booleans(),
         walk_step=st.integers(1, 4),
         entries=st.lists(st.tuples(SOME_KEYS, VALUES, TTLS, GRACES), min_size=1, max_size=4),
-        policy=st.sampled_from(["lru", "adaptive"]),
-        seed=st.integers(0, 2**64 - 1),
     )
-    def make(self, max_entries, max_weight, trust, walks, walk_step, entries, policy, seed):
+    def make(self, max_entries, max_weight, trust, walks, walk_step, entries):
         self.clock = Clock()
-        options = {"max_entries": max_entries, "max_weight": max_weight, "clock": self.clock}
         self.trust = None if trust is None else array("Q", [trust])
-        policy = "lru" if max_entries is None else policy
-        if self.core_class is PythonCore:
-            self.core = PythonCore(**options, trust=self.trust, policy=policy)
-            self.model = Model(max_entries, max_weight, self.trust, remembers=False)
-        else:
-            self.core = self.core_class(**options, trust=self.trust, policy=policy, seed=seed)
-            self.model = Model(max_entries, max_weight, self.trust, policy, seed)
+        self.core = self.core_class(max_entries=max_entries, max_weight=max_weight, clock=self.clock, trust=self.trust)
+        self.model = Model(max_entries, max_weight, self.trust, remembers=self.core_class is not PythonCore)
         self.has_weights = max_weight is not None
         self.removed = []
         self.watches = []
@@ -265,8 +257,6 @@ class CoreAgainstModel(RuleBasedStateMachine):
             assert self.core.times(key) == record.times
             if use:
                 self.model.use(entry)
-            if self.model.adaptive is not None:
-                assert record.standing == self.model.adaptive.order.standing(key)
         else:
             assert self.core.times(key) is None
 

@@ -4,13 +4,10 @@ Their effects are tested in ``tests/backends``, with its adapter ``OnDjangoAsync
 """
 
 import asyncio
-import contextvars
 import inspect
 import threading
-from contextlib import suppress
 
 import pytest
-from asgiref.sync import ThreadSensitiveContext, sync_to_async
 from django.core.cache.backends.base import BaseCache
 
 from tests.django_backend.conftest import finish_request
@@ -102,46 +99,6 @@ def test_aclose_gives_what_the_task_was_to_fill_to_the_next(make):
         return await asyncio.gather(miss_and_close(), wait_for_it())
 
     assert run(both()) == [None, "mine to fill"]
-
-
-@needs("fill_waits")
-def test_the_end_of_a_request_of_asgi_ends_what_its_threads_were_to_fill(make):
-    cache = make({"FILL_WAIT": 1000})
-
-    async def request():
-        async with ThreadSensitiveContext():
-            assert await sync_to_async(cache.get)("key") is None
-            waiting = asyncio.create_task(cache.aget("key", "for the next"), context=contextvars.Context())
-            await auntil_waiting()
-            finish_request()
-            return await waiting
-
-    assert run(request()) == "for the next"
-
-
-@needs("fill_waits")
-def test_the_thread_of_all_synchronous_code_of_a_loop_does_not_wait(make):
-    """The code that would fill the key needs it."""
-    cache = make({"FILL_WAIT": 1000})
-    missed, looked = asyncio.Event(), asyncio.Event()
-
-    async def miss():
-        await sync_to_async(cache.get)("key")
-        missed.set()
-        with suppress(TimeoutError):
-            await asyncio.wait_for(looked.wait(), PATIENCE / 2)
-        await cache.aset("key", "filled")
-
-    async def look():
-        await missed.wait()
-        found = await sync_to_async(cache.get)("key", "none")
-        looked.set()
-        return found
-
-    async def both():
-        return await asyncio.gather(miss(), look())
-
-    assert run(both()) == [None, "none"]
 
 
 @needs("fill_waits")

@@ -1,6 +1,5 @@
 """The calls of django-redis, in addition to its own tests, which ``tests/conformance`` runs."""
 
-import threading
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -8,7 +7,6 @@ from django.core.cache.backends.base import DEFAULT_TIMEOUT
 
 from tests.engines import engine
 from tests.guests import needs
-from tests.waiting import PATIENCE, join, start
 from wheelcache.django_backend import redis_calls
 
 pytestmark = pytest.mark.pairs(full="call", of="call")
@@ -184,18 +182,7 @@ def test_patterns_of_keys_that_a_function_changes_are_an_error(make, function):
 
 def test_a_value_that_is_computed_while_its_pattern_is_deleted_is_not_kept(make):
     cache = make()
-    began, go_on = threading.Event(), threading.Event()
-
-    def compute():
-        began.set()
-        assert go_on.wait(PATIENCE)
-        return "old"
-
-    thread = start(cache.get_or_set, "user:7:page", compute)
-    assert began.wait(PATIENCE)
-    cache.delete_pattern("user:7:*")
-    go_on.set()
-    join(thread)
+    assert cache.get_or_set("user:7:page", lambda: f"old, {cache.delete_pattern('user:7:*')}") == "old, 0"
     assert cache.get("user:7:page") is None
 
 

@@ -119,28 +119,8 @@ Point = namedtuple("Point", "x y")
 @pytest.mark.parametrize(
     "key",
     [
-        *(
-            "a",
-            1,
-            1.5,
-            None,
-            b"a",
-            Decimal(1),
-            date(2026, 1, 1),
-            object(),
-            int,
-            frozenset([Decimal(1)]),
-            Decimal("NaN"),
-        ),
-        *(
-            Decimal("NaN"),
-            Key("a"),
-            ("a", Key("a")),
-            ("a", (1, frozenset([2]))),
-            Colour.RED,
-            Fraction(1, 2),
-            UUID(int=1),
-        ),
+        *("a", 1, 1.5, None, b"a", object(), int, Key("a"), ("a", Key("a")), ("a", (1, frozenset([2]))), Colour.RED),
+        *(Decimal(1), Decimal("NaN"), date(2026, 1, 1), frozenset([Decimal(1)]), Fraction(1, 2), UUID(int=1)),
     ],
 )
 def test_keys_of_every_kind(clock, key):

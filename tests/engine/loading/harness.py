@@ -7,7 +7,7 @@ from contextvars import copy_context
 from tests.runtime.background import is_idle, until_tasks_end
 from tests.waiting import PATIENCE, until
 from wheelcache.engine.entry_writer import EntryWriter
-from wheelcache.engine.turns import Is, Turns
+from wheelcache.engine.turns import Turns
 
 
 class Held:
@@ -73,14 +73,13 @@ def unreached(*args):
 class InThreads:
     """Runs ``get_or_load``, whose background work runs in threads."""
 
+    held = Held
+
     def __init__(self, cache):
         self.cache = cache
 
     def get_or_load(self, *args, **policy):
         return self.cache.get_or_load(*args, **policy)
-
-    def held(self, value=None):
-        return Held(value)
 
     def settle(self):
         """Wait until no value is being loaded or refreshed."""
@@ -128,7 +127,7 @@ class Moments:
 
     def patch(self, monkeypatch):
         """For caches that are made from now on."""
-        make, lead, begin, store = Turns.__init__, Turns.lead, Turns.begin, EntryWriter.store
+        make, lead, store = Turns.__init__, Turns.lead, EntryWriter.store
 
         def make_noted(turns, core, watch, *args):
             def noted_watch(*args):
@@ -143,12 +142,6 @@ class Moments:
                 self.after_claim()
             return leads
 
-        def noted_begin(*args, **kwargs):
-            state = begin(*args, **kwargs)
-            if state is Is.LEADS:
-                self.after_claim()
-            return state
-
         def noted_store(*args):
             outcome = store(*args)
             self.after_set()
@@ -156,5 +149,4 @@ class Moments:
 
         monkeypatch.setattr(Turns, "__init__", make_noted)
         monkeypatch.setattr(Turns, "lead", noted_lead)
-        monkeypatch.setattr(Turns, "begin", noted_begin)
         monkeypatch.setattr(EntryWriter, "store", noted_store)
