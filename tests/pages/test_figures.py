@@ -17,7 +17,9 @@ PAGES = {
 }
 
 
-def respond_to(chance):
+def test_the_figures_equal_an_independent_count_and_are_published(make_site, clock, tmp_path):
+    site, chance, answers = make_site(figures_dir=tmp_path), random.Random(7), []
+
     def respond(request):
         if request.path == "/failing" and chance.random() < 0.5:
             return Response(b"", {}, 503)
@@ -25,36 +27,20 @@ def respond_to(chance):
             return Response(b"", PAGES["/tagged"], 304)
         return Response(request.path.encode() * 10, PAGES[request.path])
 
-    return respond
-
-
-def counted(responses):
-    """Count the fresh and the stale ones by their Cache-Status, and their bytes."""
-    stale = [each for each in responses if each.detail.endswith(("detail=error", "detail=stale"))]
-    hits = [each for each in responses if each.detail.startswith("hit") or "fwd-status=304" in each.detail]
-    fresh = [each for each in hits if each not in stale]
-    return len(fresh), len(stale), sum(len(each.body) for each in fresh + stale)
-
-
-def browse(site, clock):
-    """Make 400 requests in a random order. Return the responses."""
-    chance, responses = random.Random(7), []
-    site.respond = respond_to(chance)
+    site.respond = respond
     for _ in range(400):
         method, headers = chance.choices([("GET", {}), ("HEAD", {}), ("GET", {"range": "bytes=0-3"})], [8, 1, 1])[0]
-        responses.append(site.get(chance.choice([*PAGES]), headers, method=method))
+        answers.append(site.get(chance.choice([*PAGES]), headers, method=method))
         settle()
         clock.advance(chance.choice([0, 0, 0, 1, 3]))
-    return responses
-
-
-def test_the_figures_equal_an_independent_count_and_are_published(make_site, clock, tmp_path):
-    site = make_site(figures_dir=tmp_path)
-    responses = browse(site, clock)
+    # By their Cache-Status.
+    stale = [each for each in answers if each.detail.endswith(("detail=error", "detail=stale"))]
+    hits = [each for each in answers if each.detail.startswith("hit") or "fwd-status=304" in each.detail]
+    fresh = [each for each in hits if each not in stale]
     stats = site.stats()
-    assert (stats.fresh, stats.stale, stats.bytes_sent) == counted(responses)
-    confirmed = sum("if-none-match" in request.headers for request in site.requests)
-    assert stats.revalidated == confirmed
+    assert (stats.fresh, stats.stale) == (len(fresh), len(stale))
+    assert stats.bytes_sent == sum(len(each.body) for each in fresh + stale)
+    assert stats.revalidated == sum("if-none-match" in request.headers for request in site.requests)
     assert min(stats.fresh, stats.stale, stats.revalidated, stats.stored, *stats.not_stored.values()) > 0
     clock.advance(INTERVAL)
     published = only(tmp_path).stats.pages

@@ -98,18 +98,10 @@ def test_a_rule_that_removes_the_cookie_of_a_session_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("rule", "source"),
-    [
-        (ttl(60), "ttl(60)"),
-        (ttl(0.5, cookies=["b", "a"]), 'ttl(0.5, cookies=["a", "b"])'),
-        (grace(0), "grace(0)"),
-        (fail_safe(1), "fail_safe(1)"),
-        (bypass(), "bypass()"),
-        (without_cookies("b", "a"), 'without_cookies("a", "b")'),
-    ],
+    "rule", [ttl(60), ttl(0.5, cookies=["b", "a"]), grace(0), fail_safe(1), bypass(), without_cookies("b", "a")]
 )
-def test_a_rule_shows_the_code_that_makes_it(rule, source):
-    assert rule.source == source
+def test_a_rule_shows_the_code_that_makes_it(rule):
+    assert eval(rule.source) == rule
 
 
 @pytest.mark.alone

@@ -51,15 +51,6 @@ def test_a_host_or_a_scheme_that_a_proxy_reports_poisons_no_page(site, site_sett
         assert site.get("/host").body.startswith(b"http://example.com/ ")
 
 
-def test_a_name_that_django_takes_for_that_of_the_type_poisons_no_page(site_settings, clock):
-    site = DjangoOnWsgi(clock)
-    site.add("/type", lambda request: request.headers.get("Content-Type"))
-    # Some servers make this entry from the name Content_Type.
-    environ = site.environ(*site.parts("/type")) | {"HTTP_CONTENT_TYPE": "evil"}
-    assert answer_of(site.app, environ).body.startswith(b"evil")
-    assert site.get("/type").body.startswith(b"None")
-
-
 @pytest.mark.parametrize("name", ["SCRIPT_URL", "REDIRECT_URL"])
 def test_a_page_whose_script_name_django_derives_from_a_rewritten_url_is_not_stored(site_settings, clock, name):
     site = DjangoOnWsgi(clock)

@@ -7,7 +7,6 @@ one of ``KINDS``, and is removed before the application sees the request. The va
 import os
 import re
 import secrets
-import time
 
 import django
 from django.conf import settings
@@ -19,7 +18,7 @@ from django.shortcuts import redirect
 from django.urls import include, path, re_path
 from django.utils import timezone
 from django.utils.translation import get_language, gettext
-from django.views.decorators.cache import cache_control, cache_page, never_cache
+from django.views.decorators.cache import cache_page, never_cache
 from django.views.decorators.csrf import csrf_protect
 from django.views.decorators.vary import vary_on_cookie, vary_on_headers
 
@@ -148,29 +147,11 @@ VIEWS = {
 PATHS = [f"/{{life}}/{name}/" for name in [*VIEWS, "missing"] if not name.startswith("kept")] + ["/{life}/at/some"]
 """The paths of the pages, which take one of ``LIFETIMES``."""
 
-# A page that needs two seconds, and its runs.
-
-begun, ended = [], []
-
-
-@cache_control(max_age=1, stale_while_revalidate=60)
-def slow(request):
-    begun.append(1)
-    time.sleep(2)
-    ended.append(1)
-    return JsonResponse("slow", safe=False)
-
-
-@never_cache
-def runs(request):
-    return JsonResponse([len(begun), len(ended)], safe=False)
-
-
 views = [path(f"{name}/", view) for name, view in VIEWS.items()]
 views += [re_path("^at/", showing(lambda request: request.path_info))]
 urlpatterns = [path(f"{lifetime}/", include(views)) for lifetime in LIFETIMES]
 urlpatterns += [path("pid", lambda request: JsonResponse({})), path("login/<name>", login)]
-urlpatterns += [path("paths", lambda request: JsonResponse(PATHS, safe=False)), path("slow", slow), path("runs", runs)]
+urlpatterns += [path("paths", lambda request: JsonResponse(PATHS, safe=False))]
 
 
 def applications(middleware):
