@@ -303,23 +303,6 @@ def test_two_threads_renew_pages_for_which_64_renewals_wait_at_most(wsgi, clock,
     assert len(began) == 67
 
 
-def test_a_page_that_was_replaced_before_its_renewal_begins_is_not_renewed_again(wsgi, clock, monkeypatch):
-    queue_renewal = wsgi.cache.pages.queue_renewal
-
-    def queue_later(key):
-        wsgi.cache.purge_all()
-        wsgi.get_unchecked()
-        return queue_renewal(key)
-
-    monkeypatch.setattr(wsgi.cache.pages, "queue_renewal", queue_later)
-    wsgi.respond = answering(STALE)
-    for _ in range(2):
-        wsgi.get_unchecked()
-        clock.advance(60)
-    settle()
-    assert wsgi.runs == 2
-
-
 def test_a_page_that_another_request_has_made_between_the_look_up_and_the_claim_is_used(wsgi, monkeypatch):
     begin = wsgi.cache.pages.turns.begin
 
@@ -334,9 +317,7 @@ def test_a_page_that_another_request_has_made_between_the_look_up_and_the_claim_
 
 def test_an_application_that_requests_its_own_page_does_not_wait_for_itself(clock, closed):
     site = maker(WsgiSite, clock, closed)(wait=100 * PATIENCE)
-    site.respond = lambda request: Response(
-        b"inner" if site.runs > 1 else b"outer, " + site.get_unchecked().body,
-    )
+    site.respond = lambda request: Response(b"inner" if site.runs > 1 else b"outer, " + site.get_unchecked().body)
     bodies = []
     join(start(lambda: bodies.append(site.get_unchecked().body)))
     assert bodies == [b"outer, inner"]

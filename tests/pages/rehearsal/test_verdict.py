@@ -217,20 +217,6 @@ def test_visits_by_tracked_links_would_be_hits_of_one_page(make_flask):
     assert numbers_of(site, GAINS) == [2]
 
 
-def port_of(request):
-    return request.environ["SERVER_PORT"]
-
-
-def test_a_page_of_the_address_of_the_server_is_refuted_by_a_visit_at_another_one(make_flask):
-    site = make_flask()
-    site.add("/port", lambda request: port_of(request))
-    whole = site.environ
-    for port in ("80", "80", "8080"):
-        site.environ = lambda *parts, port=port: {**whole(*parts), "SERVER_PORT": port}
-        site.get("/port")
-    assert numbers_of(site, REFUTED) == [1]
-
-
 def show_once(request):
     response = flask.Response("page" if request.cookies.get("seen") else "<b>new</b> page")
     if "seen" not in request.cookies:

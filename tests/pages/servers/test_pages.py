@@ -6,9 +6,7 @@ from tests.pages.servers.conftest import SERVERS
 from tests.pages.servers.visitors import Siege
 from tests.scripts import ROOT
 
-FEW, MANY = 800, 2500
-"""Requests to each server in ``make check``, and in ``make deep``. In ``make check``, one server gets a tenth of those,
-too."""
+REQUESTS = 800
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -20,15 +18,11 @@ def _no_tracebacks(on_server):
     assert not named, "\n".join(lines[max(0, named[0] - 20) : named[-1] + 20])
 
 
-@pytest.mark.parametrize("requests", [FEW, pytest.param(MANY, marks=pytest.mark.deep)])
 @pytest.mark.parametrize("name", SERVERS)
-def test_no_answer_to_honest_visitors_differs_from_the_site_without_a_cache_during_a_mixed_attack(
-    on_server, name, requests, at_length
-):
+def test_no_answer_to_honest_visitors_differs_from_the_site_without_a_cache_during_a_mixed_attack(on_server, name):
     siege = Siege(on_server(name))
-    requests = requests if requests == FEW else at_length(requests)
-    siege.run(requests)
+    siege.run(REQUESTS)
     assert not siege.wrong
-    assert siege.figures["honest"] == siege.figures["hostile"] == requests
-    assert siege.figures["honest hits"] > requests / 4
-    assert siege.figures["reached"] > requests / 4
+    assert siege.figures["honest"] == siege.figures["hostile"] == REQUESTS
+    assert siege.figures["honest hits"] > REQUESTS / 4
+    assert siege.figures["reached"] > REQUESTS / 4

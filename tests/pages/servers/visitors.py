@@ -54,9 +54,6 @@ class Answer(NamedTuple):
         except (OSError, ValueError):
             # The body is not in the coding or the charset that the headers name.
             return self.status, repr(self.body)
-        if self.status >= 400 and "DEBUG = True" in text:
-            # The page shows the whole request and addresses of objects.
-            return (self.status,)
         secrets = re.findall(r"csrftoken=(\w+)", f"{cookie} {self.headers}")
         # Each answer has another token, from which its visitor's secret can be computed.
         with_secrets = TOKEN.sub(lambda token: f"{token[1]}{_unmask_cipher_token(token[2]) in secrets}", text)
@@ -133,13 +130,11 @@ class Siege:
             return str(answer.shown(cookie)).replace(url[-6:], "N")
 
         if key not in self._expected:
-            # Answers of ``cache_page`` may differ from the second one on, and may be those of the other kind.
-            own, times = (path.partition("?")[0], 2) if "kept" in path else (url, 1)
-            self._expected[key] = [seen(self._get("uncached", own, headers)) for _ in range(times)]
+            self._expected[key] = seen(self._get("uncached", url, headers))
         answer = self._get("cached", url, headers)
         with self._lock:
             self.figures.update({"honest": 1, "honest hits": "; hit" in answer.cache_status})
-            if (found := seen(answer)) not in self._expected[key]:
+            if (found := seen(answer)) != self._expected[key]:
                 self.wrong.append((path, headers, found, self._expected[key]))
 
     def _attack(self, request):
