@@ -101,11 +101,11 @@ def test_ignored_parameters_are_not_in_the_uri_of_the_server_either(clock):
         assert seen.pop() == (kept, kept)
 
 
-def test_rules_apply_to_pages_with_and_without_headers(make_site, clock):
+def test_rules_apply_to_pages_without_headers(make_site, clock):
     site = make_site(rules=[("api.example.com/*", grace(30)), ("/api/*", ttl(10))])
-    for site.respond in (answering({}), answering()):
-        site.get("/api/a", host="API.example.com")
-        clock.advance(10)
+    site.respond = answering({})
+    site.get("/api/a", host="API.example.com")
+    clock.advance(10)
     assert site.get("/api/a", host="API.example.com").detail == "hit; ttl=0; detail=stale"
 
 

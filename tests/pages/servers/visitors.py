@@ -149,18 +149,13 @@ class Siege:
         """Make so many honest requests, and as many of the attacker."""
         urls = [next(self._urls) for _ in range(requests // PER_PAGE + 1)]
 
-        def url_for(chance, step):
-            """Return the URL of the newest page, or sometimes of an older one, which may have expired."""
-            newest = step // PER_PAGE
-            return urls[newest if chance.random() < 0.8 else chance.randint(max(0, newest - 200), newest)]
-
         def make(number):
             chance, attacker = random.Random(number), Attacker(self._bob, number)
             for step in range(number, requests, threads):
                 public, _ = chance.choice(self._visitors)
-                self._attack(attacker.mutate(public, url_for(chance, step)))
+                self._attack(attacker.mutate(public, urls[step // PER_PAGE]))
                 _, headers = chance.choice(self._visitors)
-                self._visit(headers, url_for(chance, step))
+                self._visit(headers, urls[step // PER_PAGE])
 
         with ThreadPoolExecutor(threads) as pool:
             list(pool.map(make, range(threads)))
