@@ -266,17 +266,6 @@ def test_an_option_names_the_cookies_on_which_pages_depend(make_site):
 # Notes of the application.
 
 
-@pytest.mark.parametrize(
-    ("headers", "reason"),
-    [(USUAL, "messages"), ({**USUAL, "set-cookie": "a=1"}, "messages"), ({"cache-control": "private"}, "private")],
-)
-def test_a_page_that_the_application_refuses_is_not_stored(site, headers, reason):
-    site.respond = answering(headers, notes=lambda notes: notes.refuse("messages"))
-    for _ in range(2):
-        site.get()
-    assert (site.runs, site.stats().not_stored) == (2, {reason: 2})
-
-
 @pytest.mark.parametrize(("traces", "kept"), [(None, ["a"]), (Reads(), ["a", "b"])])
 def test_only_the_notes_of_a_run_whose_reads_are_recorded_keep_all_refusals(traces, kept):
     notes = PageNotes(traces=traces)
