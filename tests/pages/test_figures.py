@@ -32,15 +32,3 @@ def test_the_figures_are_those_of_the_responses_and_are_published(make_site, clo
     published = only(tmp_path).stats.pages
     assert attrgetter(*PAGE_COUNTERS)(published) == attrgetter(*PAGE_COUNTERS)(stats)
     assert published.not_stored == stats.not_stored
-
-
-def test_the_renewal_of_a_page_is_no_response(make_site, clock):
-    site = make_site(grace=60, fail_safe=60)
-    site.get()
-    clock.advance(60)
-    site.respond = lambda request: Response(b"", {}, 503)
-    assert site.get().detail == "hit; ttl=0; detail=stale"
-    settle()
-    assert site.runs == 2
-    stats = site.stats()
-    assert (stats.stale, stats.bytes_sent) == (1, 4)
