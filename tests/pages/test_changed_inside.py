@@ -45,12 +45,3 @@ def test_a_change_counts_unless_the_key_of_the_page_explains_it(seen, changed):
     assert watch.changed == changed
     # Those that are in each key, or that frameworks read before they can be watched.
     assert bool(watch.notes.refusals) == (not changed.isdisjoint(ALWAYS_READ))
-
-
-def test_behind_unknown_middleware_a_page_depends_on_all_cookies():
-    watch = Watch(PageNotes(), (), {})
-    compare(watch, GIVEN, GIVEN)
-    assert watch.notes.fields == set()
-    watch.notes.knows_middleware = False
-    compare(watch, GIVEN, GIVEN)
-    assert watch.notes.fields == {b"cookie"}

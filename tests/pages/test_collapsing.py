@@ -131,23 +131,24 @@ async def test_if_the_leading_request_is_cancelled_one_other_runs_the_applicatio
     assert ({answer.body for answer in answers}, site.runs) == ({b"page"}, 2)
 
 
-def leaving_client():
-    """Return an event, and the ``receive`` of a client that disconnects when the event is set."""
+async def run_for_nobody(site, application):
+    """Run an application for a client that has disconnected."""
+
+    async def receive():
+        return {"type": "http.disconnect"}
+
+    async def send(message):
+        """Send nothing."""
+
+    await site.cache.asgi(application)(site.scope("GET", "/", "", [("host", "example.com")]), receive, send)
+
+
+async def test_a_client_that_disconnects_does_not_end_a_run_for_which_others_wait(site):
     gone = asyncio.Event()
 
     async def receive():
         await gone.wait()
         return {"type": "http.disconnect"}
-
-    return gone, receive
-
-
-async def ignore(message):
-    """Send nothing."""
-
-
-async def test_a_client_that_disconnects_does_not_end_a_run_for_which_others_wait(site):
-    gone, receive = leaving_client()
 
     async def send(message):
         raise OSError("the client has disconnected")
@@ -173,9 +174,6 @@ async def test_a_client_that_disconnects_does_not_end_a_run_for_which_others_wai
 
 
 async def test_a_client_that_disconnects_does_not_end_a_response_that_is_being_stored(site):
-    gone, receive = leaving_client()
-    gone.set()
-
     async def application(scope, receive, send):
         await send({"type": "http.response.start", "status": 200, "headers": USUAL})
         listening = asyncio.ensure_future(receive())
@@ -184,15 +182,13 @@ async def test_a_client_that_disconnects_does_not_end_a_response_that_is_being_s
         await send({"type": "http.response.body", "body": b"page"})
         listening.cancel()
 
-    await site.cache.asgi(application)(site.scope("GET", "/", "", [("host", "example.com")]), receive, ignore)
+    await run_for_nobody(site, application)
     assert site.stats().stored == 1
 
 
 @pytest.mark.parametrize("begins", [True, False])
 async def test_a_client_that_disconnects_ends_a_run_whose_page_is_not_stored(site, begins):
     """An application that listens for it, as for a long computation, must be able to stop, with a part of the page."""
-    gone, receive = leaving_client()
-    gone.set()
 
     async def events(scope, receive, send):
         if begins:
@@ -202,7 +198,7 @@ async def test_a_client_that_disconnects_ends_a_run_whose_page_is_not_stored(sit
             await send({"type": "http.response.start", "status": 200, "headers": USUAL})
         await send({"type": "http.response.body", "body": b"part"})
 
-    await site.cache.asgi(events)(site.scope("GET", "/", "", [("host", "example.com")]), receive, ignore)
+    await run_for_nobody(site, events)
     assert site.stats().stored == 0
 
 
@@ -303,23 +299,6 @@ def test_two_threads_renew_pages_for_which_64_renewals_wait_at_most(wsgi, clock,
     assert len(began) == 67
 
 
-def test_a_page_that_was_replaced_before_its_renewal_begins_is_not_renewed_again(wsgi, clock, monkeypatch):
-    queue_renewal = wsgi.cache.pages.queue_renewal
-
-    def queue_later(key):
-        wsgi.cache.purge_all()
-        wsgi.get_unchecked()
-        return queue_renewal(key)
-
-    monkeypatch.setattr(wsgi.cache.pages, "queue_renewal", queue_later)
-    wsgi.respond = answering(STALE)
-    for _ in range(2):
-        wsgi.get_unchecked()
-        clock.advance(60)
-    settle()
-    assert wsgi.runs == 2
-
-
 def test_a_page_that_another_request_has_made_between_the_look_up_and_the_claim_is_used(wsgi, monkeypatch):
     begin = wsgi.cache.pages.turns.begin
 
@@ -334,9 +313,7 @@ def test_a_page_that_another_request_has_made_between_the_look_up_and_the_claim_
 
 def test_an_application_that_requests_its_own_page_does_not_wait_for_itself(clock, closed):
     site = maker(WsgiSite, clock, closed)(wait=100 * PATIENCE)
-    site.respond = lambda request: Response(
-        b"inner" if site.runs > 1 else b"outer, " + site.get_unchecked().body,
-    )
+    site.respond = lambda request: Response(b"inner" if site.runs > 1 else b"outer, " + site.get_unchecked().body)
     bodies = []
     join(start(lambda: bodies.append(site.get_unchecked().body)))
     assert bodies == [b"outer, inner"]

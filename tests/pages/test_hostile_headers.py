@@ -76,9 +76,8 @@ def test_an_oversized_request_header_is_not_parsed(length):
 # Time. A quadratic parser needs minutes for the fields of 64 kB, and the linear ones half a second for all of them.
 
 FILLERS = [
-    *(b'\\"', b'"\\', b'"', b"\\", b",", b'",', b'="', b"=", b" ", b" ,", b", ", b"a", b"0", b"a,", b'a="\\",', b'W/"'),
-    *(b";a", b"; ", b"a;b=", b"(", b"( ", b"(a ", b"a=(a b);c,", b"\t,", b"1.", b'a="\\\\",', b":", b"%", b"?0"),
-    *(b"bytes=0", b"Tue, ", b" GMT", b"\xff", b"max-age=1+", b"Tue, 14 Nov 2023 ", b"de;q=0,", b"\xc2\xa0", b'"x"'),
+    *('\\"', '"', ",", '="', " ", ", ", "0", 'a="\\",', ";a", "a;b=", "( ", "a=(a b);c,", "1.", ":", "?0", "\xff"),
+    *("Tue, ", "Tue, 14 Nov 2023 ", "\xc2\xa0"),
 ]
 SIZE = 2**16
 
@@ -105,8 +104,8 @@ def test_no_value_of_a_header_is_slow(make_site, name):
         return thread_time() - began
 
     for size in (2**12, SIZE):
-        for filler in FILLERS[::2]:
-            value = ('"' + filler.decode("latin-1") * size)[:size]
+        for filler in FILLERS:
+            value = ('"' + filler * size)[:size]
             site.get_unchecked()
             # One of ten, since other work on the machine and the garbage collector add to it.
             assert any(seconds_of(value) < LONGEST for _ in range(10)), (size, filler)

@@ -49,30 +49,25 @@ def test_of_each_kind_the_first_matching_rule_counts():
     assert PageRules([]).of("h", "/x") == NO_RULE
 
 
+WRONG = ["/y", ("/x",), (5, ttl(1)), ("/x", 60)]
+
+
+@pytest.mark.parametrize("given", [5, "/x", {"/x": ttl(1)}, *([("/z", ttl(1)), each] for each in WRONG)])
+def test_an_invalid_rule_is_named(given):
+    with pytest.raises((TypeError, ValueError), match=r"^rules(\[1\].*)? must (be|have) "):
+        PageRules(listed("rules", given))
+
+
 @pytest.mark.parametrize(
-    ("given", "message"),
+    "pattern",
     [
-        (5, "rules must be a list of pairs, such as .*, not 5"),
-        ("/x", "rules must be a list of pairs"),
-        ({"/x": ttl(1)}, "rules must be a list of pairs"),
-        ([("/x", ttl(1)), "/y"], r"rules\[1\] must be a pair of a pattern and a rule, such as .*, not '/y'"),
-        ([("/x",)], r"rules\[0\] must be a pair"),
-        ([(5, ttl(1))], r"rules\[0\] must be a pair"),
-        ([("/x", 60)], r"rules\[0\], for '/x', must have ttl\(seconds\), bypass\(\), grace\(s.*\) or without_c"),
-        ([("news/*", ttl(1))], r"rules\[0\] must have .*, not 'news/\*': '/news/\*' is a path, and '//news/\*' begins"),
-        *(
-            ([(pattern, ttl(1))], r"rules\[0\] must have a pattern that begins with a slash or a host")
-            for pattern in ("http:/x", "[::1/x", "user@a.example/x", ".../x", "api*/x")
-        ),
-        *(
-            ([(pattern, ttl(1))], r"rules\[0\] must have a pattern of a path, or .* without scheme and query")
-            for pattern in ("///x", "//intranet", "https://example.com/", "/x?page=*", "example.com", "")
-        ),
+        *("news/*", "http:/x", "[::1/x", "user@a.example/x", ".../x", "api*/x"),
+        *("///x", "//intranet", "https://example.com/", "/x?page=*", "example.com", ""),
     ],
 )
-def test_an_invalid_rule_is_named(given, message):
-    with pytest.raises((TypeError, ValueError), match=f"^{message}"):
-        PageRules(listed("rules", given))
+def test_an_invalid_pattern_is_named(pattern):
+    with pytest.raises(ValueError, match=r"^rules\[0\] must have .*pattern"):
+        PageRules([(pattern, ttl(1))])
 
 
 @pytest.mark.parametrize(
@@ -98,18 +93,10 @@ def test_a_rule_that_removes_the_cookie_of_a_session_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("rule", "source"),
-    [
-        (ttl(60), "ttl(60)"),
-        (ttl(0.5, cookies=["b", "a"]), 'ttl(0.5, cookies=["a", "b"])'),
-        (grace(0), "grace(0)"),
-        (fail_safe(1), "fail_safe(1)"),
-        (bypass(), "bypass()"),
-        (without_cookies("b", "a"), 'without_cookies("a", "b")'),
-    ],
+    "rule", [ttl(60), ttl(0.5, cookies=["b", "a"]), grace(0), fail_safe(1), bypass(), without_cookies("b", "a")]
 )
-def test_a_rule_shows_the_code_that_makes_it(rule, source):
-    assert rule.source == source
+def test_a_rule_shows_the_code_that_makes_it(rule):
+    assert eval(rule.source) == rule
 
 
 @pytest.mark.alone

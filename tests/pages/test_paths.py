@@ -1,6 +1,5 @@
 """The figures name the paths with most responses that were not stored, and those with too many variants."""
 
-import random
 import re
 from collections import Counter
 from pathlib import Path
@@ -41,15 +40,6 @@ def test_the_counts_bound_the_occurrences_and_no_frequent_path_is_missing(paths)
     assert {each for each, number in true.items() if number > len(paths) / PLACES} <= busiest.places.keys()
     numbers = [*busiest.numbers().values()]
     assert numbers == sorted(numbers, reverse=True)
-
-
-def test_random_paths_of_a_stranger_push_out_no_real_one():
-    figures, chance = Figures(), random.Random(5)
-    for number in range(20_000):
-        figures.refused(refusal("session"), f"/{chance.random()}" if number % 10 else "/account", "view")
-    (first, found), *others = figures.stats().not_stored_paths["session"].items()
-    assert (first, found) == ("/account", 2000)
-    assert max(number for _, number in others) < 10
 
 
 def test_each_occurrence_is_published_once_and_all_again_in_a_new_database():

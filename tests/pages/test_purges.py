@@ -22,8 +22,15 @@ PURGES = {
     "a tag": lambda site: site.cache.delete_tags("tag"),
     "an unsafe method": lambda site: site.get("/a/b", method="POST", body=b"x"),
     "the cache": lambda site: site.cache.cache.clear(),
+    "a URL by an operator": lambda site: by_operator(site, "https://example.com/a/b"),
+    "a directory by an operator": lambda site: by_operator(site, "https://example.com/a/*"),
+    "a host by an operator": lambda site: by_operator(site, "EXAMPLE.com"),
 }
 """Ways to remove the pages of ``/a/b``."""
+
+
+def by_operator(site, target):
+    site.cache.cache.engine._parts.actions["purge"](target)
 
 
 @pytest.fixture
@@ -66,7 +73,7 @@ def test_a_run_that_began_before_a_purge_in_any_process_stores_nothing(two, how,
     assert [two[0].get("/a/b").body for _ in range(2)] == [b"new"] * 2
 
 
-@pytest.mark.parametrize("how", ["a URL", "a directory", "a host", "a tag", "an unsafe method"])
+@pytest.mark.parametrize("how", sorted(PURGES.keys() - {"all", "the cache"}))
 def test_a_purge_leaves_other_pages_alone(two, how):
     others = [("/a", "example.com"), ("/a/b", "other.example"), ("/a/b?c", "other.example")]
     for target, host in others:
@@ -75,7 +82,7 @@ def test_a_purge_leaves_other_pages_alone(two, how):
     PURGES[how](two[0])
     hits = [site.get(target, host=host).detail[:3] for target, host in others for site in two]
     # The host has the first of them.
-    assert hits == ["fwd" if how == "a host" else "hit"] * 2 + ["hit"] * 4
+    assert hits == ["fwd" if "a host" in how else "hit"] * 2 + ["hit"] * 4
 
 
 # URLs.
@@ -145,20 +152,18 @@ def test_an_operator_purges_an_absolute_url_a_directory_or_a_host(target, is_pur
 
 
 @pytest.mark.parametrize(
-    ("purge", "target", "message"),
+    ("purge", "targets"),
     [
-        *(("purge", url, "url must be an absolute URL") for url in ("/news/", "news")),
-        *(
-            ("purge_prefix", url, "must be an absolute URL")
-            for url in ("/news/", "https://a/news", "https://a/" + "a/" * 8, "https://a/?b/", "https://a/#/")
-        ),
-        *(("purge_host", host, "host must be a host") for host in ("https://a", "")),
-        *(("delete_tags", tag, "tags must be .*, not ") for tag in (7, None, "", b"a")),
+        ("purge", ["/news/", "news"]),
+        ("purge_prefix", ["/news/", "https://a/news", "https://a/" + "a/" * 8, "https://a/?b/", "https://a/#/"]),
+        ("purge_host", ["https://a", ""]),
+        ("delete_tags", [7, None, "", b"a"]),
     ],
 )
-def test_a_wrong_target_of_a_purge_is_named(site, purge, target, message):
-    with pytest.raises((TypeError, ValueError), match=message):
-        getattr(site.cache, purge)(target)
+def test_a_wrong_target_of_a_purge_is_named(site, purge, targets):
+    for target in targets:
+        with pytest.raises((TypeError, ValueError), match=" must be "):
+            getattr(site.cache, purge)(target)
 
 
 # Unsafe methods.
@@ -292,23 +297,3 @@ def test_a_child_of_a_fork_carries_out_the_purges_of_its_parent(two):
     one.cache.purge("http://example.com/")
     assert fork(child)
     assert [one.get().detail[:3] for _ in range(2)] == ["fwd", "hit"]
-
-
-# By operators.
-
-
-@pytest.mark.parametrize(
-    ("target", "purged"),
-    [
-        ("https://example.com/a?x=1", ["/a?x=1"]),
-        ("https://example.com/d/*", ["/d/b"]),
-        ("EXAMPLE.com", ["/a?x=1", "/d/b"]),
-    ],
-)
-def test_an_operator_purges_the_pages_of_a_url_a_directory_or_a_host(site, target, purged):
-    pages = [("/a?x=1", "example.com"), ("/d/b", "example.com"), ("/a?x=1", "other.example")]
-    for page, host in pages:
-        site.get(page, host=host)
-    assert site.cache.cache.engine._parts.actions["purge"](target) == len(purged)
-    found = [site.get(page, host=host).detail[:3] for page, host in pages]
-    assert found == ["fwd" if page in purged and host == "example.com" else "hit" for page, host in pages]

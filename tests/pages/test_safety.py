@@ -266,28 +266,6 @@ def test_an_option_names_the_cookies_on_which_pages_depend(make_site):
 # Notes of the application.
 
 
-def test_a_page_depends_on_the_cookies_and_headers_that_the_application_names(site):
-    site.respond = answering(notes=lambda notes: notes.vary_on(headers=["X-Zone"], cookies=["theme"]))
-    for headers, other in (
-        ({"cookie": "theme=dark", "x-zone": "1"}, {"cookie": "x=1; theme=dark", "x-zone": "1"}),
-        ({"cookie": "theme=dark", "x-zone": "2"}, {"cookie": "theme=dark; x=2", "x-zone": "2"}),
-        ({"cookie": "theme=light", "x-zone": "1"}, {"cookie": "theme=light", "x-zone": "1"}),
-        ({"x-zone": "1"}, {"cookie": "themes=1", "x-zone": "1"}),
-    ):
-        assert site.found(headers, other) == ["fwd", "hit"], headers
-
-
-@pytest.mark.parametrize(
-    ("headers", "reason"),
-    [(USUAL, "messages"), ({**USUAL, "set-cookie": "a=1"}, "messages"), ({"cache-control": "private"}, "private")],
-)
-def test_a_page_that_the_application_refuses_is_not_stored(site, headers, reason):
-    site.respond = answering(headers, notes=lambda notes: notes.refuse("messages"))
-    for _ in range(2):
-        site.get()
-    assert (site.runs, site.stats().not_stored) == (2, {reason: 2})
-
-
 @pytest.mark.parametrize(("traces", "kept"), [(None, ["a"]), (Reads(), ["a", "b"])])
 def test_only_the_notes_of_a_run_whose_reads_are_recorded_keep_all_refusals(traces, kept):
     notes = PageNotes(traces=traces)

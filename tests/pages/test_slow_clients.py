@@ -73,7 +73,7 @@ class Client:
 
     @property
     def is_complete(self):
-        return self.received != [] and not self.received[-1].get("more_body", False)
+        return not self.received[-1].get("more_body", False)
 
 
 @pytest.fixture

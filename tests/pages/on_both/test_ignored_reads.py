@@ -9,7 +9,7 @@ from django.utils.deprecation import MiddlewareMixin
 from django.utils.functional import SimpleLazyObject
 from jinja2 import FileSystemLoader
 
-from tests.pages.on_both.sites import DJANGO, MIDDLEWARE, cookies_of, environ_of, of_each, query_of, traced
+from tests.pages.on_both.sites import DJANGO, cookies_of, environ_of, of_each, query_of, traced
 from tests.pages.site import hits, is_stored
 from wheelcache.pages.django_pages import COMPANION
 
@@ -151,20 +151,6 @@ def test_code_that_cannot_be_ignored_is_an_error_at_start_up_or_at_the_first_req
 
 
 # Where the reads are.
-
-
-def test_the_code_that_reads_is_found(make_site, site_settings):
-    site_settings.MIDDLEWARE = [COMPANION, f"{__name__}.AccessLog", *MIDDLEWARE[1:]]
-    site = make_site()
-    site.add("/theme", lambda request: cookies_of(request).get("theme"))
-    if hasattr(site, "flask"):
-        add_log(site, "before")
-    found = [(read.what, read.file, read.function) for read in traced(site, "/theme").found]
-    for what, function in (("REMOTE_ADDR", "log"), ("User-Agent", "log.<locals>.<genexpr>"), ("all cookies", "log")):
-        assert (what, __file__, function) in found
-    assert ("cookie theme", __file__, f"{test_the_code_that_reads_is_found.__name__}.<locals>.<lambda>") in found
-    languages = [function for what, _, function in found if what == "cookie django_language"]
-    assert languages == ([] if hasattr(site, "flask") else ["LocaleMiddleware.process_request"])
 
 
 @pytest.mark.parametrize("make_site", ["Django on WSGI", "Flask"], indirect=True)

@@ -7,7 +7,6 @@ from django.core.handlers.asgi import ASGIHandler
 from django.core.handlers.wsgi import WSGIHandler
 from django.http import HttpResponse
 
-from tests.pages.odd_responses import CONTENT_TYPES, comparable
 from tests.pages.on_both.sites import ONE, OTHER, DjangoOnAsgi, of_each, response_to
 
 
@@ -27,17 +26,21 @@ STORED = ["fwd=miss; stored", "hit"]
 ENCODING = "an encoding in which CSRF tokens are not found"
 UNREADABLE = "a response that cannot be read"
 TAGS = "more than 64 tags, or an invalid one"
-IN_ASCII = (
-    *('text/html; charset="utf-8"', "text/html; charset=", "text/html; charset=utf-8; charset=bogus"),
-    *("text", ";;=;", ""),
-    # Django encodes the header.
-    "text/html; charset=\u017c",
-)
+IN_ASCII = [f"text/html; charset={each}" for each in ('"utf-8"', "", "utf-8; charset=bogus")] + ["text", ";;=;", ""]
+CHARSETS = [
+    *("bogus", "hex", "idna", "punycode", "rot13", "base64", "undefined", "unicode_escape", "utf-7", "utf-16", "cp037"),
+    *("mbcs", "8bit", "../utf_8", '"', "a\x00b", "\xe9", "x" * 5000),
+]
+UNREAD = ["image/png; charset=binary", "multipart/mixed; boundary=x; charset=hex", "a/b;CHARSET=Bogus, a/b;charset=hex"]
 OF_ANY_TYPE = {
-    each[:60]: (of_type(each), None if each in IN_ASCII else ENCODING, UNREADABLE if "\u017c" in each else None)
-    for each in CONTENT_TYPES
+    each[:60]: (of_type(each), None if each in IN_ASCII else ENCODING, None)
+    for each in [*IN_ASCII, *(f"text/html; charset={name}" for name in CHARSETS), *UNREAD]
 }
-ODD = {"tags": (with_attribute("cache_tags", 7), TAGS, TAGS)}
+ODD = {
+    "tags": (with_attribute("cache_tags", 7), TAGS, TAGS),
+    # Django encodes the header.
+    "type": (of_type("text/html; charset=\u017c"), None, UNREADABLE),
+}
 ODD_IN_DJANGO = {
     "charset that is a number": (lambda request: HttpResponse(b"page", content_type="text/plain", charset=7), ENCODING),
     "reason that is a number": (lambda request: HttpResponse("page", reason=7), None),
@@ -45,6 +48,11 @@ ODD_IN_DJANGO = {
 }
 ODD_IN_FLASK = {"header": (lambda request: flask.Response("page", headers={"X-Name": "\u017c"}), None, UNREADABLE)}
 """The views, and why their pages are not stored, in Django and in Flask."""
+
+
+def comparable(answer):
+    headers = {name: value for name, value in answer.headers.items() if name not in ("age", "cache-status")}
+    return answer.status, headers, answer.body
 
 
 @of_each({**OF_ANY_TYPE, **ODD}, ODD_IN_DJANGO, ODD_IN_FLASK)

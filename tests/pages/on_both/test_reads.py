@@ -152,10 +152,6 @@ def test_an_entry_counts_unless_the_server_copies_it_from_the_environment_of_the
 
 
 ASKED = {
-    "whether there is an attribute": lambda request: (
-        (hasattr(request, "META") and hasattr(request, "COOKIES"))
-        or (hasattr(request, "environ") and hasattr(request, "cookies"))
-    ),
     "an item that is set": lambda request: environ_of(request).__setitem__("site.item", "value"),
     "an item of an object of the class": lambda request: (
         type(found := cookies_of(request))({"theme": "dark"}) and found.get("theme")

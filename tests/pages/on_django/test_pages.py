@@ -1,20 +1,16 @@
 """Languages, time zones, messages, Django's own middleware, and the companion."""
 
 import re
-from io import StringIO
 
 import pytest
 from django.contrib import messages
 from django.core.checks import Tags, run_checks
 from django.core.exceptions import ImproperlyConfigured
-from django.core.management import call_command
-from django.core.management.base import CommandError
 from django.http import HttpResponse, StreamingHttpResponse
 from django.utils import timezone, translation
 from django.views.decorators.cache import cache_page
 from django.views.decorators.vary import vary_on_cookie
 
-from tests.guests import needs
 from tests.pages.on_both.sites import MIDDLEWARE, DjangoOnAsgi, DjangoOnWsgi
 from tests.pages.site import answer_of, is_stored
 from wheelcache.pages.django_pages import COMPANION, page_cache
@@ -49,15 +45,6 @@ def test_a_host_or_a_scheme_that_a_proxy_reports_poisons_no_page(site, site_sett
         assert site.get("/host", {"X-Forwarded-Host": "evil.test"}).status == 400
         assert site.get("/host", {"X-Scheme": "https"}).body.startswith(b"https://example.com/ ")
         assert site.get("/host").body.startswith(b"http://example.com/ ")
-
-
-def test_a_name_that_django_takes_for_that_of_the_type_poisons_no_page(site_settings, clock):
-    site = DjangoOnWsgi(clock)
-    site.add("/type", lambda request: request.headers.get("Content-Type"))
-    # Some servers make this entry from the name Content_Type.
-    environ = site.environ(*site.parts("/type")) | {"HTTP_CONTENT_TYPE": "evil"}
-    assert answer_of(site.app, environ).body.startswith(b"evil")
-    assert site.get("/type").body.startswith(b"None")
 
 
 @pytest.mark.parametrize("name", ["SCRIPT_URL", "REDIRECT_URL"])
@@ -168,23 +155,6 @@ def test_the_cache_insists_on_its_companion(settings, middleware):
     first = middleware[0] if middleware else None
     with pytest.raises(ImproperlyConfigured, match=f"MIDDLEWARE must begin with {COMPANION!r}, not with {first!r}"):
         page_cache()
-
-
-@needs("watch")
-@pytest.mark.parametrize(
-    ("middleware", "complaint"),
-    [
-        ([COMPANION], r"No worker of this site publishes figures\. Looked in .+"),
-        ([], "None of CACHES is a cache of wheelcache.django_backend, and no pages are cached"),
-    ],
-)
-def test_the_command_finds_the_pages_of_a_site_without_another_cache(settings, tmp_path, middleware, complaint):
-    settings.CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
-    settings.MIDDLEWARE = middleware
-    settings.BASE_DIR = tmp_path
-    for action in (["--json"], ["purge", "example.com"]):
-        with pytest.raises(CommandError, match=complaint):
-            call_command("wheelcache", *action, stdout=StringIO())
 
 
 LOGIN_REQUIRED = "django.contrib.auth.middleware.LoginRequiredMiddleware"

@@ -8,7 +8,7 @@ from werkzeug.exceptions import NotFound
 from tests.pages.site import is_stored
 from wheelcache.flask_backend import HTTPCache
 from wheelcache.flask_backend.app_contexts import figures_directory
-from wheelcache.pages import ttl, without_cookies
+from wheelcache.pages import ttl
 
 
 async def asynchronous(request):
@@ -51,12 +51,6 @@ def test_the_figures_of_a_cache_are_in_the_directory_of_its_app(closed):
     cache.init_app(app)
     closed(cache.cache)
     assert cache.pages.options.figures_dir == figures_directory(app)
-
-
-def test_a_forwarded_host_poisons_no_page(site):
-    site.add("/host", lambda request: request.host_url)
-    assert site.get("/host", {"X-Forwarded-Host": "evil.example"}).body.startswith(b"http://evil.example/ ")
-    assert site.get("/host").body.startswith(b"http://example.com/ ")
 
 
 def test_a_second_app_has_the_same_cache_and_the_functions_around_its_views_may_add_tags(site):
@@ -111,26 +105,6 @@ def test_errors_of_werkzeug_are_stored_and_those_of_the_app_reach_nobody_else(ma
     for how in ERRORS:
         assert b"evil" in site.get(f"/error/{how}", {"X-Flavor": "evil"}).body
         assert b"none" in site.get(f"/error/{how}").body
-
-
-# The state of visitors.
-
-
-def shows_history(request):
-    response = flask.make_response(request.cookies.get("history", "none"))
-    response.set_cookie("history", request.path)
-    return response
-
-
-def test_pages_lose_a_cookie(make_site):
-    site = make_site(rules=[("/lost/*", without_cookies("history"))])
-    for path in ("/lost/page", "/other"):
-        site.add(path, shows_history)
-    details = [site.get("/lost/page", {"Cookie": f"history={each}"}).detail for each in "abc"]
-    assert details[0] == 'fwd=miss; detail="keeps the cookies that a rule removes"'
-    assert [each[:3] for each in details[1:]] == ["fwd", "hit"]
-    assert site.get("/lost/page").body == b"none"
-    assert site.get("/other", {"Cookie": "history=a"}).body == b"a"
 
 
 def test_a_token_of_flask_wtf_is_named_as_the_reason_for_its_cookie(site):

@@ -217,35 +217,6 @@ def test_visits_by_tracked_links_would_be_hits_of_one_page(make_flask):
     assert numbers_of(site, GAINS) == [2]
 
 
-def port_of(request):
-    return request.environ["SERVER_PORT"]
-
-
-def test_a_page_of_the_address_of_the_server_is_refuted_by_a_visit_at_another_one(make_flask):
-    site = make_flask()
-    site.add("/port", lambda request: port_of(request))
-    whole = site.environ
-    for port in ("80", "80", "8080"):
-        site.environ = lambda *parts, port=port: {**whole(*parts), "SERVER_PORT": port}
-        site.get("/port")
-    assert numbers_of(site, REFUTED) == [1]
-
-
-def show_once(request):
-    response = flask.Response("page" if request.cookies.get("seen") else "<b>new</b> page")
-    if "seen" not in request.cookies:
-        response.set_cookie("seen", "1")
-    return response
-
-
-def test_visitors_with_a_cookie_that_a_page_sets_and_may_lose_need_the_same_rule(make_flask):
-    site = make_flask()
-    site.add("/once", show_once)
-    for headers in ({}, {"Cookie": "seen=1"}):
-        site.get("/once", headers)
-    assert numbers_of(site, NEEDS) == [2]
-
-
 # The advice of given outcomes.
 
 
@@ -295,19 +266,3 @@ def test_the_rule_for_a_wrong_page_matches_its_path(url, pattern):
     advice = advice_of(outcomes_of(wrong=[(url, 1)]))
     assert f"({pattern}, bypass()),  # 1 compared answer was wrong\n" in block_of(advice.lines, 100)
     assert "2 compared answers were wrong" in block_of(advice_of(outcomes_of(wrong=[(url, 2)])).lines, 100)
-
-
-def test_a_block_shows_the_share_of_each_line_and_the_rules_that_are_set():
-    given = {"rules": [("/old", "ttl(5)")], "ignore_reads_by": ["site.Own"], "ignore_query": []}
-    advice = advice_of(
-        outcomes_of(("/a", LIFE, 50, 5, 0), ("/b", COOKIE, 1, 5, 0), session_cookies=["s"], max_body=1, **given)
-    )
-    assert block_of(advice.lines, 200).splitlines()[3:] == [
-        "rules=[",
-        '    ("/a", ttl(60)),  # 25% of visits',
-        '    ("/b", without_cookies("seen")),  # less than 1% of visits: these pages no longer set the cookie',
-        '    ("/old", ttl(5)),  # set already',
-        "],",
-    ]
-    assert (advice.gains, advice.sessions) == (49, ["s"])
-    assert block_of([], 200) == ""

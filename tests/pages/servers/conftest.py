@@ -11,7 +11,7 @@ SERVERS = {
     "uvicorn": ["uvicorn", "--log-level=warning", "--port={port}", ASGI],
     "gunicorn": ["gunicorn", "--worker-class=gthread", "--threads=128", "--bind=127.0.0.1:{port}", WSGI],
     "granian": ["granian", "--interface=wsgi", "--no-ws", "--blocking-threads=128", "--port={port}", WSGI],
-    "waitress with DEBUG": ["waitress", "--no-clear-untrusted-proxy-headers", "--listen=127.0.0.1:{port}", WSGI],
+    "waitress": ["waitress", "--no-clear-untrusted-proxy-headers", "--listen=127.0.0.1:{port}", WSGI],
 }
 
 
@@ -22,7 +22,7 @@ def on_server(tmp_path_factory):
         fleet = Fleet(stack, tmp_path_factory.mktemp("servers"))
 
         def start(name):
-            return fleet(name, ["-m", *SERVERS[name]], SITE_DEBUG=f"{'DEBUG' in name:d}")
+            return fleet(name, ["-m", *SERVERS[name]])
 
         start.logs = fleet.logs
         yield start

@@ -42,11 +42,10 @@ OF_HEADERS = {
     ],
     # Different values that share a key.
     "Accept-Language": [
-        *(",de", "de,,en", "D\xa0E", '"de"', "de;q=0.5;q=1", "DE", "de;x=1", f"{'xx,' * 200}de"),
-        "de\n+Accept-Language: en",
+        *(",de", "D\xa0E", "de;q=0.5;q=1", f"{'xx,' * 200}de", "de\n+Accept-Language: en"),
     ],
     "X-Country": [
-        *("DE,", ",DE", "DE ,", "DE,,AT", '"DE', "D E", "de", "x" * 2000, "D\r\n E", "D\x07E"),
+        *("DE,", ",DE", "x" * 2000, "D\r\n E", "D\x07E"),
         *("DE\n+X-Country: EVIL", "EVIL\n+X-Country: DE"),
     ],
     "Accept-Encoding": ["gzip;q=0", "x-gzip", "GZIP"],

@@ -1,13 +1,11 @@
 """A Django project with pages that are easy to poison, with and without an HTTP cache.
 
 A path begins with the lifetime of its page: see ``LIFETIMES``. Even errors have it. The header X-Application chooses
-one of ``KINDS``, and is removed before the application sees the request. The variable SITE_DEBUG is 1 or 0.
+one of ``KINDS``, and is removed before the application sees the request.
 """
 
-import os
 import re
 import secrets
-import time
 
 import django
 from django.conf import settings
@@ -19,9 +17,8 @@ from django.shortcuts import redirect
 from django.urls import include, path, re_path
 from django.utils import timezone
 from django.utils.translation import get_language, gettext
-from django.views.decorators.cache import cache_control, cache_page, never_cache
-from django.views.decorators.csrf import csrf_protect
-from django.views.decorators.vary import vary_on_cookie, vary_on_headers
+from django.views.decorators.cache import never_cache
+from django.views.decorators.vary import vary_on_headers
 
 from wheelcache.pages.django_pages import COMPANION, page_cache
 
@@ -41,7 +38,6 @@ LIFETIMES = {"long": "max-age=60", "short": "max-age=1", "renewed": "max-age=0, 
 settings.configure(
     ALLOWED_HOSTS=["example.com", "other.example", "127.0.0.1"],
     CACHES={"default": {"BACKEND": "wheelcache.django_backend.WheelCache", "LOCATION": "visited"}},
-    DEBUG=os.environ["SITE_DEBUG"] == "1",
     DISALLOWED_USER_AGENTS=[re.compile("bot")],
     INSTALLED_APPS=["wheelcache.django_backend"],
     LANGUAGE_CODE="en",
@@ -101,12 +97,6 @@ def showing(read):
     return lambda request: page(request, read(request))
 
 
-def marked(request):
-    response = page(request)
-    response.set_cookie("visited", "yes", max_age=60)
-    return response
-
-
 def login(request, name):
     request.session["name"] = name
     return HttpResponse()
@@ -121,56 +111,29 @@ READ = {
     "address": lambda request: request.META["REMOTE_ADDR"],
     "query": lambda request: sorted(request.GET.lists()),
     "body": lambda request: [request.body, sorted(request.POST.lists())],
-    "agent": lambda request: request.META.get("HTTP_USER_AGENT", ""),
     "method": lambda request: request.method,
     "connection": lambda request: [request.META.get(f"HTTP_{name}") for name in ("CONNECTION", "TE")],
     "all_headers": lambda request: sorted(set(request.headers) - {"X-Application"}),
-    "all_cookies": lambda request: sorted(request.COOKIES),
     "session": lambda request: request.session.get("name"),
-    "token_cookie": lambda request: request.COOKIES.get("csrftoken"),
-    "token_meta": lambda request: request.META.get("CSRF_COOKIE"),
 }
 VIEWS = {
     **{name: showing(read) for name, read in READ.items()},
     "first": vary_on_headers("X-Country")(showing(READ["country"])),
     "user": user,
     "form": form,
-    "marked": marked,
     "content_type": lambda request: JsonResponse({}) if "json" in request.content_type else page(request),
     "accepts": lambda request: JsonResponse({}) if request.accepts("application/json") else page(request),
     "moved": lambda request: redirect(request.build_absolute_uri(request.GET.get("n", "1")), permanent=True),
-    "kept": cache_page(60)(page),
-    "kept_user": cache_page(60)(vary_on_cookie(user)),
-    "kept_form": cache_page(60)(csrf_protect(form)),
     "fresh": never_cache(page),
 }
-# ``cache_page`` answers differently at the second request, also without a cache in front.
-PATHS = [f"/{{life}}/{name}/" for name in [*VIEWS, "missing"] if not name.startswith("kept")] + ["/{life}/at/some"]
+PATHS = [f"/{{life}}/{name}/" for name in [*VIEWS, "missing"]] + ["/{life}/at/some"]
 """The paths of the pages, which take one of ``LIFETIMES``."""
-
-# A page that needs two seconds, and its runs.
-
-begun, ended = [], []
-
-
-@cache_control(max_age=1, stale_while_revalidate=60)
-def slow(request):
-    begun.append(1)
-    time.sleep(2)
-    ended.append(1)
-    return JsonResponse("slow", safe=False)
-
-
-@never_cache
-def runs(request):
-    return JsonResponse([len(begun), len(ended)], safe=False)
-
 
 views = [path(f"{name}/", view) for name, view in VIEWS.items()]
 views += [re_path("^at/", showing(lambda request: request.path_info))]
 urlpatterns = [path(f"{lifetime}/", include(views)) for lifetime in LIFETIMES]
 urlpatterns += [path("pid", lambda request: JsonResponse({})), path("login/<name>", login)]
-urlpatterns += [path("paths", lambda request: JsonResponse(PATHS, safe=False)), path("slow", slow), path("runs", runs)]
+urlpatterns += [path("paths", lambda request: JsonResponse(PATHS, safe=False))]
 
 
 def applications(middleware):
