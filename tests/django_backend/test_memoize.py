@@ -91,7 +91,8 @@ def test_a_value_is_shared_by_processes_if_the_name_of_its_function_means_the_sa
     monkeypatch, name, is_shared
 ):
     """Another script may have another function of that name, and another process another first one of two."""
-    memoized_functions._names.add("shop.twice"), memoized_functions._names.add("shop.twice")
+    for _ in range(2):
+        memoized_functions._names.add("shop.twice")
     owners = []
     for process in ("one", "other"):
         monkeypatch.setattr(memoized_functions, "_process", process)

@@ -3,9 +3,9 @@
 from base64 import b64encode
 
 import pytest
+from django.conf import settings
 from django.http import HttpResponse
 
-from wheelcache.pages import csrf_tokens
 from wheelcache.pages.blanks import Blanked, for_one_visitor
 from wheelcache.pages.csrf_tokens import MOST_PLACES, MOST_TOKENS, PIECE, Issued, IssuedTokens
 
@@ -22,7 +22,8 @@ def blanked(body, *, tokens=(TOKEN,), sent=SECRET, status=200, meta=(), asked=No
     issued.asked = len(tokens) if asked is None else asked
     response = HttpResponse(body, headers=headers, status=status)
     if sent is not None:
-        response.cookies["csrftoken"] = csrf_tokens._cookie(sent)
+        # As Django sends it with its default settings.
+        response.set_cookie("csrftoken", sent, max_age=settings.CSRF_COOKIE_AGE, samesite="Lax")
     return issued.blanked(response, {"CSRF_COOKIE": SECRET, **dict(meta)}, most)
 
 

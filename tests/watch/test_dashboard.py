@@ -158,8 +158,8 @@ def test_all_figures_are_of_the_wanted_span(make, clock):
     ]
     assert figures == [(12, 12, 1, True), (11, 11, 0, False), (1, 1, 1, True), (0, 0, 0, False)]
     assert [each["span"]["is_now"] for each in (hour, late, early, before)] == [True, True, False, False]
-    # The cache is younger than the hour.
-    assert only_card(hour)["figures"]["requests_per_second"] == pytest.approx(12 / 700, rel=0.05)
+    # The worker, which is the process of the tests, is younger than half an hour.
+    assert only_card(hour)["figures"]["requests_per_second"] > 12 / 1800
     assert [each for each in only_card(hour)["history"]["hit_ratio"] if each] == [pytest.approx(10 / 11, abs=1e-4)]
     assert "1 worker started" in [each["text"] for each in only_card(hour)["marks"]]
     # The core in Python does not remember why a key has no entry.
