@@ -97,6 +97,7 @@ def make_herd(clock, closed):
     return maker(Threads, clock, closed)
 
 
+@pytest.mark.usefixtures("hasty_interpreter")
 def test_a_hundred_requests_in_four_languages_cause_four_runs_cold_expired_and_purged(make_herd, clock):
     herd = make_herd()
     headers = {"cache-control": "max-age=60, stale-while-revalidate=600", "vary": "Accept-Language"}

@@ -189,11 +189,8 @@ class Pages:
         if not self.mode.serves:
             return self._without_serving(request, None)
         answer = self._answer(request, None)
-        if isinstance(answer, _Hit):
-            self.figures.count("collapsed")
-            return self._reply(request, answer)
         if not isinstance(answer, _Miss):
-            return answer
+            return self._with_turn(request, answer, inf, has_waited=True)
         now = self.clock()
         is_cancelled = ended is End.AGAIN
         if wait.stale is not None and (ended is None or is_cancelled):
@@ -202,7 +199,7 @@ class Pages:
         if ended is None and wait.is_overdue:
             self._forget(wait.awaited, now)
         if now < wait.until and (is_cancelled or answer.key != wait.turn.key):
-            return self._with_turn(request, answer, wait.until)
+            return self._with_turn(request, answer, wait.until, has_waited=True)
         return self._run(request, answer, self._begin(request, answer.key, now, may_wait=False))
 
     def queue_renewal(self, key: str) -> Turn | None:
@@ -235,9 +232,15 @@ class Pages:
                 "that have expired."
             )
 
-    def _with_turn(self, request: Request, answer: _Answer, until: float) -> Decision:
-        """Return an answer, or for a miss, whether the request leads a run or waits for one until a time."""
+    def _with_turn(self, request: Request, answer: _Answer, until: float, *, has_waited: bool = False) -> Decision:
+        """Return an answer, or for a miss, whether the request leads a run or waits for one until a time.
+
+        Args:
+            has_waited: whether it has waited for the run of another request: a hit is then collapsed.
+        """
         if isinstance(answer, _Hit):
+            if has_waited:
+                self.figures.count("collapsed")
             return self._reply(request, answer)
         if not isinstance(answer, _Miss):
             return answer
@@ -252,7 +255,7 @@ class Pages:
         if turn is not None and leads and self.find(miss.key) not in (None, miss.page):
             # Another run has ended between the look-up and the claim.
             turn.end(End.AGAIN)
-            return self._with_turn(request, self._answer(request, None), until)
+            return self._with_turn(request, self._answer(request, None), until, has_waited=has_waited)
         if turn is None or (leads and page is None):
             return self._run(request, miss, turn)
         awaited = turn.waits_on or turn
