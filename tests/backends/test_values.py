@@ -148,7 +148,9 @@ def test_no_more_entries_are_kept_than_max_entries_however_they_come_and_the_lea
     assert [cache.has(key) for key in ("many-13", "many-14", "new")] == [True, False, True]
 
 
-@pytest.mark.parametrize("value", ["x" * 1000, b"x" * 1000, list(range(400)), {"a": "x" * 900}], ids=type)
+@pytest.mark.parametrize(
+    "value", ["x" * 1000, b"x" * 1000, list(range(400)), {"a": "x" * 900}, frozenset(["x" * 900])], ids=type
+)
 def test_max_bytes_bounds_what_the_entries_take(make, value):
     cache = make(max_entries=10_000, max_bytes=50_000)
     cache.set_many({str(number): value for number in range(200)})

@@ -80,6 +80,14 @@ class TestTimes:
         clock.now = 22.1
         assert core.set(4, 4, 100) == core.touch(4, 100) == STORED | WAKE
 
+    def test_after_a_clear_the_wheel_thread_has_work_until_all_is_dropped(self, make):
+        core = make()
+        core.set("key", "value", None)
+        core.clear()
+        assert core.next_due == -inf
+        assert not core.drain()
+        assert core.next_due == inf
+
     def test_a_clock_may_be_exchanged_and_go_back(self, make):
         core, now = make(), [50.0]
         core.use_clock(lambda: 1e9)

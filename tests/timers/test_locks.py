@@ -317,9 +317,12 @@ class TestProcesses:
                 assert len(open_files()) == len(files()) == 1
         assert (open_files(), files()) == ([], set())
 
-    def test_locks_in_a_folder_that_others_can_read_are_refused(self, tmp_path):
+    def test_locks_in_a_folder_or_a_file_that_others_can_read_are_refused(self, tmp_path):
         machine_lock().acquire()
         (folder,) = tmp_path.glob("*.locks")
-        folder.chmod(0o755)
-        with pytest.raises(FileUnusable, match="accessible to its owner only"):
-            machine_lock().acquire()
+        for path in (*folder.iterdir(), folder):
+            mode = path.stat().st_mode
+            path.chmod(0o755)
+            with pytest.raises(FileUnusable, match="accessible to its owner only"):
+                machine_lock().acquire(blocking=False)
+            path.chmod(mode)

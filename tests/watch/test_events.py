@@ -65,6 +65,7 @@ def test_what_happens_again_within_a_minute_is_one_event_with_a_count(path):
     assert told(path)[-1].sentence() == "ValueError: no (1,234 times)"
     (joined,) = merged([], [failure(160.0), failure(100.0)])
     assert (joined.since, joined.at) == (100.0, 160.0)
+    assert len(merged([], [failure(160.1), failure(100.0)])) == 2, "an earlier one that is reported late"
 
 
 def test_a_storm_of_events_leaves_the_newest_hundred_in_a_small_file(path):

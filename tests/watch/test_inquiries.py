@@ -28,6 +28,12 @@ def test_get_shows_an_entry_in_each_worker_but_not_its_value(worker, command):
     assert third.endswith(" bytes, int")
 
 
+def test_the_time_left_is_that_until_a_value_is_stale(worker, command):
+    worker({"other": (1, None)}).get_or_load("key", lambda: 1, ttl=100, grace=1000)
+    shown, _ = command("get", "key")
+    assert 80 < float(shown.partition("present, ")[2].split()[0]) <= 100
+
+
 def test_get_shows_a_value_if_it_is_asked_to(worker, command):
     stored = Codec(Pickle()).encode(["a list"])
     worker({"key": ("x" * 5000, None), "pickled": (stored, None)})

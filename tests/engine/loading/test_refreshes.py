@@ -145,3 +145,18 @@ def test_a_refresh_whose_loop_runs_no_more_keeps_no_caller_waiting(cache, pool, 
         cancel_all(loop)
         loop.close()
     assert cache.get("k") == "new"
+
+
+@pytest.mark.usefixtures("stale")
+def test_after_a_refresh_that_was_cancelled_before_its_first_step_the_next_one_starts(cache):
+    async def refreshed():
+        before = asyncio.all_tasks()
+        for loader in (unreached, returns("new")):
+            assert await cache.aget_or_load("k", loader, grace=50) == "old"
+            (task,) = asyncio.all_tasks() - before
+            if loader is unreached:
+                task.cancel()
+            await asyncio.wait([task])
+
+    asyncio.run(refreshed())
+    assert cache.get("k") == "new"

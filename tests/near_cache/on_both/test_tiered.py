@@ -194,6 +194,17 @@ def test_a_value_that_the_cache_behind_refuses_is_given_to_no_waiter(over, in_th
     assert waiter.result(PATIENCE) is None
 
 
+@needs("fill_waits")
+@pytest.mark.parametrize("family", ["django", "flask"])
+def test_a_value_that_is_over_at_once_is_given_to_no_waiter(over, in_thread, family):
+    tier = over(TIERS[family], fill_wait=60)
+    assert tier.get("k") is None
+    waiter = in_thread(tier.get, "k")
+    until_waiting()
+    tier.set("k", "value", -1)
+    assert waiter.result(PATIENCE) is None
+
+
 # Redis.
 
 NAMED = {

@@ -186,3 +186,12 @@ def test_the_option_must_be_a_bool():
     )
     with pytest.raises(TypeError, match=r"transactions must be True or False, not \['default'\]"):
         Cache(app)
+
+
+@pytest.mark.parametrize("site", ["TieredCache"], indirect=True)
+def test_a_store_of_whole_seconds_keeps_a_value_no_longer_than_its_timeout(db, cache, others):
+    begin(db)
+    cache.set("short", 1, timeout=1)
+    cache.set("long", 1, timeout=60)
+    db.session.commit()
+    assert others(cache.get_many, "short", "long") == [None, 1]
