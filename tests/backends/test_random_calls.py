@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.backends.adapters import ADAPTERS, use_clock
+from tests.flask_backend.conftest import BEFORE_2_5
 from wheelcache import ManualClock
 
 
@@ -56,7 +57,11 @@ def answer(cache, name, arguments):
     return None if name == "clear" else found
 
 
-@pytest.mark.parametrize("adapter", ADAPTERS.values(), ids=ADAPTERS)
+# In a cachelib of the time before Flask-Caching 2.5, ``add`` fails until the next pruning if an entry has expired.
+COMPARABLE = {name: each for name, each in ADAPTERS.items() if not (BEFORE_2_5 and "flask" in name)}
+
+
+@pytest.mark.parametrize("adapter", COMPARABLE.values(), ids=COMPARABLE)
 @given(calls=st.lists(EXPIRING, max_size=30))
 def test_random_calls_have_the_answers_of_the_frameworks_own_cache(adapter, calls):
     clock = ManualClock(1000.0)

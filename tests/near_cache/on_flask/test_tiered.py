@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from tests.engines import noted
-from tests.flask_backend.conftest import JSONSerializer
+from tests.flask_backend.conftest import BEFORE_2_5, JSONSerializer
 from tests.near_cache.tiers import NotingSimpleCache, TierOnFlask, made_tiers
 from wheelcache.flask_backend import TieredCache
 from wheelcache.near_cache.redis_tracking import client_of
@@ -19,6 +19,11 @@ from wheelcache.near_cache.redis_tracking import client_of
 pytestmark = pytest.mark.usefixtures("trackings")
 
 BACKEND = "wheelcache.flask_backend.TieredCache"
+
+needs_2_5 = pytest.mark.skipif(
+    BEFORE_2_5,
+    reason="Before 2.5, no CACHE_SERIALIZER, only Flask-Caching's own caches, and no options for a Redis with a URL",
+)
 
 
 @pytest.fixture
@@ -165,6 +170,7 @@ def test_the_second_level_is_made_by_flask_caching_of_the_settings_of_the_app(ma
     assert 90 < direct.ttl("p:key") <= 100
 
 
+@needs_2_5
 def test_no_socket_waits_for_ever(make_app):
     for config in ({"CACHE_REDIS_URL": "redis://127.0.0.1:1"}, {"CACHE_REDIS_HOST": "127.0.0.1"}):
         for options, seconds in [({}, 1), ({"l2_options": {"socket_timeout": 7}}, 7)]:
@@ -175,6 +181,7 @@ def test_no_socket_waits_for_ever(make_app):
             assert pool.make_connection().retry.get_retries() == 0
 
 
+@needs_2_5
 def test_a_second_level_may_be_a_dotted_path_with_options_or_a_cache(make_app, tmp_path):
     _, _, backend = make_app("flask_caching.backends.FileSystemCache", CACHE_DIR=str(tmp_path / "files"))
     assert type(backend.l2) is flask_caching.backends.FileSystemCache
@@ -185,6 +192,7 @@ def test_a_second_level_may_be_a_dotted_path_with_options_or_a_cache(make_app, t
     assert make_app(l2)[2].l2 is l2
 
 
+@needs_2_5
 def test_threshold_timeout_and_serializer_are_those_of_the_settings(make_app):
     serializer = JSONSerializer()
     _, _, backend = make_app(
