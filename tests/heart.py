@@ -22,7 +22,8 @@ def copy(folder, guests):
     helpers = [path.relative_to(ROOT) for path in ROOT.glob("tests/*.py") if not path.name.startswith("test_")]
     modules = [f"wheelcache/{name}" for name in ("__init__.py", "cache.py", "errors.py", "py.typed")]
     parts = (*HEART, *guests)
-    for name in (*(f"wheelcache/{part}" for part in parts), *(f"tests/{part}" for part in (*parts, "backends"))):
+    tests = (f"tests/{part}" for part in (*parts, "backends"))
+    for name in (*(f"wheelcache/{part}" for part in parts), *tests, "docs"):
         shutil.copytree(ROOT / name, folder / name, ignore=ignored)
     for name in ("pyproject.toml", *modules, *helpers):
         shutil.copy(ROOT / name, folder / name)

@@ -2,7 +2,12 @@
 
 from operator import attrgetter
 
+import pytest
+
 from tests.pages.site import Response, settle
+
+pytest.importorskip("wheelcache.watch")
+
 from tests.watch.published import INTERVAL, only
 from wheelcache.watch.rows import PAGE_COUNTERS
 
