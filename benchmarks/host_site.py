@@ -10,6 +10,13 @@ from pathlib import Path
 
 import django
 from django.conf import settings
+from django.core.wsgi import get_wsgi_application
+from django.http import HttpRequest, HttpResponse
+from django.template import Context, Template
+from django.urls import path
+from django.views.decorators.cache import cache_page
+
+from wheelcache.pages.django_pages import page_cache
 
 GIVEN = json.loads(os.environ["HOST_SITE"])
 FOLDER = Path(GIVEN["folder"])
@@ -24,14 +31,6 @@ settings.configure(
     TEMPLATES=[{"BACKEND": "django.template.backends.django.DjangoTemplates"}],
 )
 django.setup()
-
-from django.core.wsgi import get_wsgi_application  # noqa: E402
-from django.http import HttpRequest, HttpResponse  # noqa: E402
-from django.template import Context, Template  # noqa: E402
-from django.urls import path  # noqa: E402
-from django.views.decorators.cache import cache_page  # noqa: E402
-
-from wheelcache.pages.django_pages import page_cache  # noqa: E402
 
 FRAGMENT = Template("{% load cache %}{% cache 600 page number %}{{ run }}{% endcache %}")
 

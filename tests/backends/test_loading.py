@@ -37,7 +37,10 @@ class Loader:
         return outcome
 
 
-@pytest.fixture(params=["django", "django async", "flask"])
+WAYS = ["django", "django async", "flask"]
+
+
+@pytest.fixture(params=WAYS)
 def way(request):
     return request.param
 
@@ -203,16 +206,16 @@ def test_a_loader_receives_a_copy_of_the_previous_value_and_may_keep_it(make, cl
     assert cache.get("key") == ["value"]
 
 
-# Results that can be read only once.
+# Results that can be read only once. An async caller awaits a coroutine.
+
+READ_ONCE = [("django", coroutine), ("flask", coroutine), *((way, generator) for way in WAYS)]
 
 
 @pytest.mark.pairs(full="way", of="way, function")
 @pytest.mark.parametrize("ttl", [10, -1])
 @pytest.mark.parametrize("policy", [*POLICIES, {"timeout": lambda value: 5}], ids=lambda policy: "".join(policy))
-@pytest.mark.parametrize("function", [coroutine, generator])
-def test_a_result_that_can_be_read_only_once_is_an_error_and_not_stored(make, ask, way, function, policy, ttl):
-    if way == "django async" and function is coroutine:
-        pytest.skip("An async caller awaits the coroutine.")
+@pytest.mark.parametrize(("way", "function"), READ_ONCE, indirect=["way"])
+def test_a_result_that_can_be_read_only_once_is_an_error_and_not_stored(make, ask, function, policy, ttl):
     cache = make()
     for loader in (function, lambda: function(), lambda previous: function()):
         with pytest.raises(TypeError, match="only once, so it is not cached"):
