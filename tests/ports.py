@@ -1,7 +1,5 @@
 """Servers that tests start, each a process with a port of its own."""
 
-import os
-import signal
 import socket
 import subprocess
 import tempfile
@@ -39,7 +37,7 @@ def serving(command, **given):
 
 
 class OwnServer:
-    """A server that can be killed, paused and started again on its port. It ends with the block, and so do its clients.
+    """A server that can be killed and started again on its port. It ends with the block, and so do its clients.
 
     Args:
         command: of the server, with {port} and {folder} in place of the port and of an empty folder.
@@ -105,14 +103,6 @@ class OwnServer:
         self.kill()
 
     def kill(self):
-        """Kill the server with SIGKILL, even if it was paused."""
+        """Kill the server with SIGKILL."""
         self._process.kill()
         self._process.wait(PATIENCE)
-
-    def pause(self):
-        """Stop the server with SIGSTOP: connections stay, but no request is answered after this returns."""
-        self._process.send_signal(signal.SIGSTOP)
-        os.waitpid(self._process.pid, os.WUNTRACED)
-
-    def resume(self):
-        self._process.send_signal(signal.SIGCONT)

@@ -1,4 +1,4 @@
-"""A Redis Cluster of a test's own: nodes on free ports of this machine, each of which can be killed or stopped."""
+"""A Redis Cluster of a test's own: nodes on free ports of this machine, each of which can be killed."""
 
 from contextlib import ExitStack
 from functools import cached_property
@@ -13,6 +13,7 @@ from tests.redis_server import RedisServer
 from tests.waiting import PATIENCE, until
 
 SLOTS = 16_384
+MASTERS = 3
 FORMING = 3 * PATIENCE
 """Seconds until all nodes know each other. It takes four or more on an idle machine."""
 
@@ -46,9 +47,6 @@ class Node(RedisServer):
     def identity(self):
         return self.ask("CLUSTER MYID")
 
-    def has_slots(self):
-        return bool(self.knows()[self.port]["slots"])
-
     def meet(self, other):
         self.ask("CLUSTER MEET", other.host, other.port, other._bus_port)
 
@@ -67,15 +65,14 @@ class Cluster:
         nodes: the masters, and then their replicas in the same order.
     """
 
-    def __init__(self, masters=3, *, replicas=False):
-        self._masters = masters
-        self._replicas = masters if replicas else 0
+    def __init__(self, *, replicas=False):
+        self._replicas = MASTERS if replicas else 0
         self._stack = ExitStack()
         self.nodes = []
 
     def __enter__(self):
         try:
-            for _ in range(self._masters + self._replicas):
+            for _ in range(MASTERS + self._replicas):
                 self._start_node()
             self._join()
         except BaseException:
@@ -92,15 +89,15 @@ class Cluster:
         return node
 
     def _join(self):
-        masters = self.nodes[: self._masters]
+        masters = self.nodes[:MASTERS]
         for number, node in enumerate(masters):
-            first, end = (SLOTS * each // self._masters for each in (number, number + 1))
+            first, end = (SLOTS * each // MASTERS for each in (number, number + 1))
             node.ask("CLUSTER ADDSLOTSRANGE", first, end - 1)
             node.ask("CLUSTER SET-CONFIG-EPOCH", number + 1)
         for node in self.nodes[1:]:
             self.nodes[0].meet(node)
         assert until(self._is_known, FORMING)
-        for master, replica in zip(masters, self.nodes[self._masters :], strict=False):
+        for master, replica in zip(masters, self.nodes[MASTERS:], strict=False):
             replica.ask("CLUSTER REPLICATE", master.identity())
         assert until(self.is_whole, FORMING, note=lambda: self.nodes[0].ask("CLUSTER NODES"))
 
@@ -139,10 +136,8 @@ class Cluster:
                 node.ask("CLUSTER SETSLOT", slot, "NODE", target_id)
 
     def master_of(self, key):
-        return self.master_of_slot(key_slot(key.encode()))
-
-    def master_of_slot(self, slot):
-        """Return the node that serves a slot, as the first node sees it."""
+        """Return the node that serves a key, as the first node sees it."""
+        slot = key_slot(key.encode())
         for port, known in self.nodes[0].knows().items():
             if any(int(each[0]) <= slot <= int(each[-1]) for each in known["slots"]):
                 return next(node for node in self.nodes if node.port == port)

@@ -12,14 +12,7 @@ from tests.waiting import until
 SERVICE = "mymaster"
 PASSWORD = "of-clients"
 DOWN_AFTER = 2000
-"""Milliseconds after which a Sentinel considers a silent server to be down, if the test needs a failover."""
-
-
-def client_through(sentinels):
-    """Return a client that finds the master through the Sentinels with these addresses."""
-    # redis-py asks a Sentinel that hangs four times, with pauses.
-    times = {"socket_timeout": 1, "socket_connect_timeout": 1, "retry": Retry(NoBackoff(), 0)}
-    return Sentinel(sentinels, sentinel_kwargs=times, password=PASSWORD, **times).master_for(SERVICE)
+"""Milliseconds after which a Sentinel considers a silent server to be down."""
 
 
 class SentinelSite:
@@ -28,13 +21,9 @@ class SentinelSite:
     Attributes:
         servers: the master, as it was at first, and its replicas.
         sentinels: the Sentinels.
-
-    Args:
-        down_after: see ``DOWN_AFTER``. By default, no server fails over: a busy machine may not run one for seconds.
     """
 
-    def __init__(self, down_after=60_000):
-        self._down_after = down_after
+    def __init__(self):
         self._stack = ExitStack()
 
     def __enter__(self):
@@ -59,15 +48,15 @@ class SentinelSite:
             self.direct(replica).replicaof(master.host, master.port)
         assert until(lambda: self.direct(master).info("replication")["connected_slaves"] == 2)
         for sentinel in self.sentinels:
-            self.watch(sentinel)
+            self._watch(sentinel)
         assert until(lambda: all(self._knows_all(sentinel) for sentinel in self.sentinels))
 
-    def watch(self, sentinel, server=None):
-        """Let a Sentinel watch a server as the master: the first one, by default."""
-        client, server = sentinel.client(), server or self.servers[0]
-        client.sentinel_monitor(SERVICE, server.host, server.port, 2)
+    def _watch(self, sentinel):
+        """Let a Sentinel watch the first server as the master."""
+        client, master = sentinel.client(), self.servers[0]
+        client.sentinel_monitor(SERVICE, master.host, master.port, 2)
         settings = {"auth-user": "sentinel", "auth-pass": "of-sentinels", "failover-timeout": 3000}
-        for name, value in {**settings, "down-after-milliseconds": self._down_after}.items():
+        for name, value in {**settings, "down-after-milliseconds": DOWN_AFTER}.items():
             client.sentinel_set(SERVICE, name, value)
 
     def _knows_all(self, sentinel):
@@ -80,7 +69,9 @@ class SentinelSite:
 
     def client(self):
         """Return a client that finds the master through the Sentinels."""
-        return client_through(self.addresses)
+        # redis-py asks a Sentinel that hangs four times, with pauses.
+        times = {"socket_timeout": 1, "socket_connect_timeout": 1, "retry": Retry(NoBackoff(), 0)}
+        return Sentinel(self.addresses, sentinel_kwargs=times, password=PASSWORD, **times).master_for(SERVICE)
 
     @property
     def addresses(self):

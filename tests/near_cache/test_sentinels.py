@@ -5,7 +5,7 @@ import pytest
 from django.core.cache import caches
 
 from tests.near_cache.tiers import TierOnDjango, made_tiers
-from tests.sentinel_site import DOWN_AFTER, PASSWORD, SERVICE, SentinelSite
+from tests.sentinel_site import PASSWORD, SERVICE, SentinelSite
 from tests.waiting import THREADS, until
 from wheelcache.flask_backend import TieredCache
 from wheelcache.near_cache.redis_tracking import client_of
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.servers
 @pytest.fixture
 def own_site():
     """A site whose master the test may change."""
-    with SentinelSite(DOWN_AFTER) as site:
+    with SentinelSite() as site:
         yield site
 
 
