@@ -31,9 +31,9 @@ def request(core, key, ttl=None):
     return True
 
 
-def loop(core, rounds=60, size=SIZE):
+def loop(core):
     """Ask for more keys than there is room for, again and again, which is bad for LRU."""
-    return sum(request(core, key) for _ in range(rounds) for key in range(10**6, 10**6 + 4 * size // 3))
+    return sum(request(core, key) for _ in range(60) for key in range(10**6, 10**6 + 4 * SIZE // 3))
 
 
 def main_part(core):

@@ -72,10 +72,10 @@ class Worker:
         assert error is None, error
         return result
 
-    def begins(self, code, name="it", count=1):
-        """Run code in a thread, which lives on, until it waits for another caller, and ``count`` threads do."""
+    def begins(self, code, name="it"):
+        """Run code in a thread, which lives on, until it waits for another caller."""
         self(f"begin(lambda: {code}, {name!r})")
-        self(f"until_waiting({count})")
+        self("until_waiting(1)")
 
     def stop(self):
         os.kill(self._process.pid, signal.SIGSTOP)

@@ -147,7 +147,7 @@ def _is_inside(frame):
     return frame is not None and outer is None
 
 
-def returns_in_a_thread(job, seconds=3.0):
+def returns_in_a_thread(job):
     """Run ``job()`` in another thread. Return whether it returned."""
     done = Future()
 
@@ -158,7 +158,7 @@ def returns_in_a_thread(job, seconds=3.0):
             done.set_exception(error)
 
     threading.Thread(target=work, daemon=True).start()
-    return done in wait([done], seconds).done and (done.result(), True)[1]
+    return done in wait([done], 3.0).done and (done.result(), True)[1]
 
 
 @contextlib.contextmanager

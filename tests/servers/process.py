@@ -68,9 +68,9 @@ class Server:
         except (OSError, HTTPException):
             return False
 
-    def stop(self, number=signal.SIGTERM):
-        """Send the server a signal, and wait until it is gone."""
-        self.process.send_signal(number)
+    def stop(self):
+        """Send the server SIGTERM, and wait until it is gone."""
+        self.process.terminate()
         self.process.wait(PATIENCE)
 
     def kill(self):

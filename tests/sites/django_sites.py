@@ -54,7 +54,6 @@ TOKEN = r"\b[A-Za-z0-9]{64}\b"
 def django_site(
     settings: str,
     prepare: list[list[str]],
-    varies: tuple[str, ...] = (),
     also_installed: tuple[str, ...] = (),
     **others,
 ) -> Site:
@@ -63,7 +62,6 @@ def django_site(
     Args:
         settings: statements that import the site's settings and adapt them to this machine.
         prepare: management commands.
-        varies: as for a site; CSRF tokens are among them.
         also_installed: as for a site; the driver of PostgreSQL is among them.
     """
     own = ["manage.py"]
@@ -74,6 +72,6 @@ def django_site(
         prepare=[[*own, *command, "--settings=plain_settings"] for command in prepare],
         rehearsal=[*own, "wheelcache", "rehearsal", "--settings=cached_settings"],
         also_installed=("psycopg[binary]", *also_installed),
-        varies=(TOKEN, *varies),
+        varies=(TOKEN,),
         **others,
     )

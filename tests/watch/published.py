@@ -5,7 +5,7 @@ from wheelcache.runtime.clock import SystemClock
 from wheelcache.watch.publisher import INTERVAL
 from wheelcache.watch.site import SETTLED, Own, Site
 
-__all__ = ["INTERVAL", "SETTLED", "Site", "counted", "look", "only", "steps_in", "steps_of", "steps_within"]
+__all__ = ["INTERVAL", "SETTLED", "Site", "counted", "look", "only", "steps_in", "steps_of"]
 
 
 def look(path, clock=SystemClock.steady):
@@ -24,16 +24,13 @@ def counted(path):
     return {each.name: each.stats.hits for each in look(path).caches}
 
 
-def steps_of(site, name="pages", seconds=3600):
-    """Return the steps of a cache in the last seconds, by their start."""
-    return steps_within(site, name, site.span(site.edge - seconds))
-
-
-def steps_within(site, name, span):
-    (figures,) = (each for each in site.caches if each.name == name)
+def steps_of(site):
+    """Return the steps of the cache "pages" in the last hour, by their start."""
+    (figures,) = (each for each in site.caches if each.name == "pages")
+    span = site.span(site.edge - 3600)
     return site.within(figures, span).steps(span)
 
 
-def steps_in(path, name="pages", clock=SystemClock.steady):
-    """Return the steps of a cache in the last hour, by their start."""
-    return steps_of(look(path, clock), name)
+def steps_in(path, clock):
+    """Return the steps of the cache "pages" in the last hour, by their start."""
+    return steps_of(look(path, clock))

@@ -16,8 +16,8 @@ from wheelcache.watch.site import Own, Site
 STEP = 3.0
 
 
-def go_on(clock, steps=6):
-    for _ in range(steps):
+def go_on(clock):
+    for _ in range(6):
         clock.advance(STEP)
 
 

@@ -31,7 +31,7 @@ def test_marks_that_come_late_are_split_and_nothing_is_lost(make, clock, path):
     clock._now += 25
     recorder.run()
     clock.advance(20)
-    hits = [step.hits for step in by_start(steps_in(path, clock=clock)).values()]
+    hits = [step.hits for step in by_start(steps_in(path, clock)).values()]
     assert sum(hits) == 100
     assert hits[:4] == [4, 40, 40, 16]
 
@@ -59,7 +59,7 @@ def test_a_clock_that_is_set_spoils_no_step_and_no_total(make, clock, path, monk
     assert counted(path) == {"pages": 600}
     site = Site([cache])
     assert 0 < site.caches[0].minute.hits <= 600
-    shown = steps_of(site, "pages")
+    shown = steps_of(site)
     assert all(start <= site.time for start in shown)
     assert jump < 0 or {step.hits for step in shown.values()} <= {0, 50}
 
@@ -69,9 +69,9 @@ def test_a_step_waits_for_a_worker_that_publishes_late_and_not_for_one_that_is_i
     make().set("a", 1)
     another_worker("pages", 7, entries=1, use=lambda cache, clock: clock.advance(8))
     clock.advance(15)
-    assert steps_in(path, clock=clock) == {}
+    assert steps_in(path, clock) == {}
     clock.advance(1)
-    assert list(by_start(steps_in(path, clock=clock))) == [0]
+    assert list(by_start(steps_in(path, clock))) == [0]
 
 
 def test_charts_and_the_last_minute_equal_an_independent_count_while_workers_come_and_go(path):
@@ -116,7 +116,7 @@ def test_charts_and_the_last_minute_equal_an_independent_count_while_workers_com
         def look_on(second):
             now[0] = second
             site = look(path, ManualClock())
-            return site, {int(start) - EPOCH: step for start, step in steps_of(site, "pages").items()}
+            return site, {int(start) - EPOCH: step for start, step in steps_of(site).items()}
 
         EPOCH = 1_000_000
         now = [0.0]

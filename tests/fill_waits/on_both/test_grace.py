@@ -26,9 +26,9 @@ def expired(cache, clock):
     return cache
 
 
-def wait_for_new(cache, in_thread, ask=None):
+def wait_for_new(cache, in_thread):
     """Check that a caller waits for the new value."""
-    asking = in_thread(ask or (lambda: cache.get("key")))
+    asking = in_thread(lambda: cache.get("key"))
     until_waiting()
     cache.set("key", NEW)
     assert asking.result(PATIENCE) == NEW
